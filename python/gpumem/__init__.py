@@ -1,0 +1,27 @@
+"""How much GPU memory a PyTorch model will take, and the largest batch that fits, before any GPU is touched.
+
+    gpumem.max_batch(model, budget="24GB")
+    gpumem.estimate(model, batch=64, gpu="a100-80gb", precision="amp-bf16", optimizer="adamw")
+
+`import gpumem` does not import torch; only `extract` (and what calls it) does.
+"""
+
+from __future__ import annotations
+
+from gpumem import errors
+from gpumem._core import GpuProfile, ModelSpec, Quantity, Report, gpus
+from gpumem.api import estimate, extract, max_batch
+from gpumem.errors import GpumemError
+
+__all__ = [
+    "GpuProfile",
+    "GpumemError",
+    "ModelSpec",
+    "Quantity",
+    "Report",
+    "errors",
+    "estimate",
+    "extract",
+    "gpus",
+    "max_batch",
+]

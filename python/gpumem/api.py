@@ -1,0 +1,112 @@
+"""The one-line questions: extract, then ask the spec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpumem.errors import BatchDependentError, InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gpumem._core import ModelSpec, Report
+
+# Keywords of `ModelSpec`'s methods; all others belong to `extract`.
+_TARGET_KEYWORDS = ("budget", "stack", "context", "alloc_conf", "library_workspaces")
+# Batch sizes beyond this are not searched when every one must be traced.
+_LARGEST_TRACED_BATCH = 1 << 16
+
+
+def extract(model: nn.Module, input: Any = None, **keywords: Any) -> ModelSpec:
+    """Trace a loop of `model` for every batch size; see `gpumem.extract.extract` for the keywords."""
+    from gpumem.extract import extract as extract_spec
+
+    return extract_spec(model, input, **keywords)
+
+
+def _split(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keywords for `extract` and for the spec's method; `gpu` goes to both."""
+    target = {name: keywords.pop(name) for name in _TARGET_KEYWORDS if name in keywords}
+    if keywords.get("gpu") is not None:
+        target["gpu"] = keywords["gpu"]
+    return keywords, target
+
+
+def _checked_batch(batch: Any) -> int:
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise InputError(f"batch must be a positive integer, not {batch!r}")
+    return batch
+
+
+def estimate(model: nn.Module, input: Any = None, *, batch: int, **keywords: Any) -> Report:
+    """Answer how much one loop of `model` takes at this batch size.
+
+    Args:
+        model: Any module; it is not modified and its weights are not read.
+        input: Shape of one sample, see `extract`; None asks the model.
+        batch: Batch size.
+        **keywords: Those of `extract` (mode, precision, optimizer, ...) and of `ModelSpec.estimate` (gpu, budget, stack,
+            context, alloc_conf).
+
+    Returns:
+        A `Report`: requested, allocated, reserved and device peaks in bytes, what makes them up, and what was assumed.
+
+    Raises:
+        GpumemError: see `extract`; `BudgetError`, `UnknownNameError`, `AllocConfError`, `StackError` for the target.
+    """
+    batch = _checked_batch(batch)
+    extraction, target = _split(keywords)
+    if batch == 1:
+        # Dimensions of size 1 change memory formats: ask for exactly that.
+        return extract(model, input, batches=(1,), **extraction).estimate(1, **target)
+    try:
+        spec = extract(model, input, **extraction)
+    except BatchDependentError:
+        spec = extract(model, input, batches=(batch,), **extraction)
+    return spec.estimate(batch, **target)
+
+
+def max_batch(model: nn.Module, input: Any = None, **keywords: Any) -> int:
+    """Find the largest batch size that fits; the next one does not.
+
+    Args:
+        model: Any module; it is not modified and its weights are not read.
+        input: Shape of one sample, see `extract`; None asks the model.
+        **keywords: Those of `extract` and of `ModelSpec.max_batch`; `gpu=` or `budget=` is needed.
+
+    Returns:
+        The largest batch size, for the upper end of every named uncertainty.
+
+    Raises:
+        DoesNotFitError: not even one sample fits.
+        GpumemError: as for `estimate`.
+    """
+    extraction, target = _split(keywords)
+    try:
+        spec = extract(model, input, **extraction)
+    except BatchDependentError:
+        return _max_batch_by_tracing(model, input, extraction, target)
+    return spec.max_batch(**target)
+
+
+def _max_batch_by_tracing(
+    model: nn.Module, input: Any, extraction: dict[str, Any], target: dict[str, Any]
+) -> int:
+    """Bisection with a trace for every size, for models whose allocations are no polynomial in the batch."""
+
+    def fits(batch: int) -> bool:
+        return extract(model, input, batches=(batch,), **extraction).fits(batch, **target)
+
+    if not fits(1):
+        # Raises with the numbers.
+        return extract(model, input, batches=(1,), **extraction).max_batch(**target)
+    fitting, failing = 1, 2
+    while failing <= _LARGEST_TRACED_BATCH and fits(failing):
+        fitting, failing = failing, 2 * failing
+    while failing - fitting > 1:
+        middle = (fitting + failing) // 2
+        if fits(middle):
+            fitting = middle
+        else:
+            failing = middle
+    return fitting

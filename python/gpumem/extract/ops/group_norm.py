@@ -1,0 +1,63 @@
+"""Group norm. Sources: `ATen/native/group_norm.cpp`, `cuda/group_norm_kernel.cu`; checked against the virtual GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpumem.extract.memory_format import suggest_memory_format
+from gpumem.extract.ops.registry import handles
+from gpumem.extract.recorder import Recorder, Temporaries
+
+aten = torch.ops.aten
+
+
+def _accumulate_itemsize(x: torch.Tensor) -> int:
+    return max(4, x.element_size())
+
+
+@handles(aten.native_group_norm.default)
+def native_group_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Output, mean, reciprocal deviation; then a contiguous copy and one scale and shift per channel."""
+    x, weight, bias, batch, channels, pixels, groups = args[:7]
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    output = torch.empty(x.shape, dtype=x.dtype, device="meta", memory_format=suggest_memory_format(x))
+    statistics = weight.dtype if weight is not None else x.dtype
+    mean = torch.empty((batch, groups), dtype=statistics, device="meta")
+    rstd = torch.empty((batch, groups), dtype=statistics, device="meta")
+    rec.requested(output, mean, rstd)
+    with Temporaries(rec) as tmp:
+        tmp.contiguous(x)
+        if pixels != 1 and (weight is not None or bias is not None):
+            tmp.alloc(batch * channels * _accumulate_itemsize(x))
+            tmp.alloc(batch * channels * _accumulate_itemsize(x))
+    return output, mean, rstd
+
+
+@handles(aten.native_group_norm_backward.default)
+def native_group_norm_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Copies, the three gradients, then sums per channel and per group."""
+    grad, x, _, _, weight, batch, channels, pixels, groups, mask = args
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    per_channel = batch * channels * _accumulate_itemsize(x)
+    per_group = batch * groups * _accumulate_itemsize(x)
+    memory_format = suggest_memory_format(x)
+    with Temporaries(rec) as tmp:
+        tmp.contiguous(grad, memory_format)
+        grad_input = None
+        if mask[0]:
+            grad_input = torch.empty(x.shape, dtype=x.dtype, device="meta", memory_format=memory_format)
+        grad_weight = torch.empty_like(weight) if mask[1] else None
+        grad_bias = torch.empty_like(weight) if mask[2] else None
+        rec.requested(grad_input, grad_weight, grad_bias)
+        tmp.alloc(per_channel)
+        tmp.alloc(per_channel)
+        if mask[0]:
+            tmp.alloc(per_group)
+            tmp.alloc(per_group)
+            if pixels != 1 and weight is not None:
+                tmp.alloc(per_channel)
+    return grad_input, grad_weight, grad_bias

@@ -1,0 +1,27 @@
+"""`unfold` and `fold` of images (im2col, col2im). Sources: `ATen/native/cuda/{Im2Col,Col2Im}.cu`; checked on the virtual GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpumem.extract.ops.registry import handles
+from gpumem.extract.recorder import Recorder, Temporaries
+
+aten = torch.ops.aten
+
+
+@handles(aten.im2col.default, aten.col2im.default)
+def columns(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The output is made as large as the input, a contiguous copy follows, and then it is resized."""
+    x = args[0]
+    output = func(*args, **kwargs)
+    if not x.is_meta:
+        return output
+    first = rec.alloc(x.numel() * x.element_size())
+    with Temporaries(rec) as tmp:
+        tmp.contiguous(x)
+        rec.requested(output)
+        rec.free(first)
+    return output

@@ -1,0 +1,44 @@
+"""Checks the options of `extract` before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from gpumem.errors import InputError, UnknownNameError
+
+PRECISIONS = ("fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16")
+MODES = ("train", "infer")
+ZERO_GRADS = ("none", "zero")
+HOST_READS = ("error", "zeros")
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        near = difflib.get_close_matches(str(value).lower(), known, n=2)
+        hint = f"nearest: {', '.join(near)}; " if near else ""
+        raise UnknownNameError(f"unknown {name} {value!r}", f"{hint}known: {', '.join(known)}")
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Raise for an option that cannot be meant.
+
+    Raises:
+        UnknownNameError: a mode, precision or zero_grad that does not exist.
+        InputError: a count, norm or function of the wrong kind.
+    """
+    _one_of("mode", options["mode"], MODES)
+    _one_of("precision", options["precision"], PRECISIONS)
+    _one_of("zero_grad", options["zero_grad"], ZERO_GRADS)
+    _one_of("host_reads", options["host_reads"], HOST_READS)
+    accumulate = options["accumulate"]
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise InputError(f"accumulate must be a positive integer, not {accumulate!r}")
+    norm = options["clip_grad_norm"]
+    if norm is not None and not (isinstance(norm, (int, float)) and norm > 0):
+        raise InputError(f"clip_grad_norm must be a positive number or None, not {norm!r}")
+    for name in ("criterion", "step"):
+        if options[name] is not None and not callable(options[name]):
+            raise InputError(f"{name} must be callable, not {type(options[name]).__name__}")
+    if options["step"] is not None and options["mode"] == "infer":
+        raise InputError("step= is a training step and mode is 'infer'", "leave one of them out")

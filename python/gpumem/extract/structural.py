@@ -1,0 +1,73 @@
+"""A copy of a module's structure whose tensors are meta: no weight is read, copied or moved."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def meta_twin(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor of the same shape, strides and dtype (a Parameter for a Parameter)."""
+    twin = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(twin, tensor.requires_grad)
+    return twin.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+
+
+def meta_copy(model: nn.Module) -> nn.Module:
+    """Deep-copy `model` with every parameter, buffer and non-leaf tensor attribute replaced by a meta twin.
+
+    Ties stay ties. Plain leaf tensors kept as attributes are copied where they are, as a real `.cuda()` leaves them;
+    so are the contents of user classes. Parameter gradients are not taken along.
+
+    Raises:
+        Whatever a member's own `__deepcopy__` raises.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for tensor in _tensors_to_replace(module):
+            if id(tensor) not in memo:
+                memo[id(tensor)] = meta_twin(tensor)
+    return copy.deepcopy(model, memo)
+
+
+def _tensors_to_replace(module: nn.Module) -> Iterator[torch.Tensor]:
+    yield from (p for p in module._parameters.values() if p is not None)
+    yield from (b for b in module._buffers.values() if b is not None)
+    # Old weight_norm and spectral_norm keep a non-leaf tensor as an attribute, which deepcopy refuses.
+    yield from (v for v in vars(module).values() if isinstance(v, torch.Tensor) and not v.is_leaf)
+
+
+def tensors_in_move_order(model: nn.Module) -> Iterator[tuple[str, nn.Module, torch.Tensor]]:
+    """Parameters and buffers in the order in which `model.cuda()` allocates them: children first, ties once.
+
+    Yields:
+        `("param" | "buffer", owning module, tensor)`. A buffer object shared by two modules is moved once per module by PyTorch; the
+        second copy is made here too, so that each module holds its own from then on.
+    """
+    seen_modules: set[int] = set()
+    seen_tensors: set[int] = set()
+
+    def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module, torch.Tensor]]:
+        if id(module) in seen_modules:
+            return
+        seen_modules.add(id(module))
+        for child in module.children():
+            yield from walk(child)
+        for parameter in module._parameters.values():
+            if parameter is not None and id(parameter) not in seen_tensors:
+                seen_tensors.add(id(parameter))
+                yield "param", module, parameter
+        for name, buffer in module._buffers.items():
+            if buffer is None:
+                continue
+            if id(buffer) in seen_tensors:
+                buffer = module._buffers[name] = torch.empty_like(buffer)
+            seen_tensors.add(id(buffer))
+            yield "buffer", module, buffer
+
+    yield from walk(model)

@@ -1,0 +1,50 @@
+"""Build a model without its weights: every parameter becomes a meta tensor the moment it is registered.
+
+Constructors run on the CPU, so drop-path schedules and index tables have their values (under `torch.device("meta")` they
+would have none), while initialisers meet meta tensors and cost nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import UninitializedParameter
+
+
+@contextlib.contextmanager
+def _meta_parameters() -> Iterator[None]:
+    thread = threading.get_ident()
+
+    def to_meta(module: nn.Module, name: str, parameter: Any) -> nn.Parameter | None:
+        if threading.get_ident() != thread or not isinstance(parameter, nn.Parameter) or parameter.is_meta:
+            return None
+        if isinstance(parameter, UninitializedParameter):
+            return None
+        return nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+    handle = register_module_parameter_registration_hook(to_meta)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def build_empty(build: Callable[[], nn.Module]) -> nn.Module:
+    """Call `build`, a library's constructor, with meta parameters; with real ones where it computes with their values.
+
+    The CPU random state is the same afterwards.
+    """
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with _meta_parameters():
+                return build()
+        except (NotImplementedError, RuntimeError):
+            # Some constructors mix their parameters with CPU tensors or read them (timm's swinv2_cr and vitamin). If the
+            # failure had another cause, it is raised from here.
+            return build()

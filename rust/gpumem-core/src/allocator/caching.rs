@@ -1,0 +1,287 @@
+//! The allocator: hand out, split, free and merge.
+
+use super::block::{Arena, Block, BlockId, NONE, State, StreamId};
+use super::conf::AllocConf;
+use super::driver::Driver;
+use super::events::Events;
+use super::expandable::Range;
+use super::oom::{OomKind, OutOfMemory};
+use super::pool::{LARGE_POOL, Pool, SMALL_POOL};
+use super::private_pool::{PoolId, PrivatePool};
+use super::size::{Knobs, MIN_BLOCK_BYTES, REQUEST_CEILING_BYTES, SMALL_LIMIT_BYTES, nearest_fraction_of};
+use super::stats::Stats;
+
+/// `PyTorch`'s native CUDA caching allocator of one device, without the device.
+///
+/// The rules are those of torch 2.14.1 (facts/allocator.md); the same calls give the same addresses,
+/// statistics and segments as the real `libc10_cuda`.
+#[derive(Debug, Clone)]
+pub struct Allocator {
+    pub(super) knobs: Knobs,
+    pub(super) driver: Driver,
+    pub(super) blocks: Arena,
+    pub(super) pools: Vec<Pool>,
+    pub(super) private_pools: Vec<PrivatePool>,
+    /// Private pools that requests go to, newest last.
+    pub(super) redirections: Vec<usize>,
+    /// Private pools whose free blocks may serve a request that would otherwise fail.
+    pub(super) overflow_pools: Vec<PoolId>,
+    pub(super) events: Events,
+    pub(super) ranges: Vec<Range>,
+    /// Reserved bytes a memory fraction allows.
+    pub(super) limit_bytes: Option<u64>,
+    pub(super) stats: Stats,
+}
+
+/// A request on its way through the allocator.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub(super) requested: u64,
+    /// Rounded size: what the block must hold.
+    pub(super) size: u64,
+    /// What is asked of the driver on a miss.
+    pub(super) segment: u64,
+    pub(super) stream: StreamId,
+    pub(super) pool: u32,
+}
+
+impl Allocator {
+    /// An empty allocator on a device.
+    #[must_use]
+    pub fn new(conf: &AllocConf, driver: Driver) -> Self {
+        let mut allocator = Self {
+            knobs: Knobs::new(conf),
+            driver,
+            blocks: Arena::default(),
+            pools: vec![Pool::new(true, None), Pool::new(false, None)],
+            private_pools: Vec::new(),
+            redirections: Vec::new(),
+            overflow_pools: Vec::new(),
+            events: Events::default(),
+            ranges: Vec::new(),
+            limit_bytes: None,
+            stats: Stats::default(),
+        };
+        allocator.set_memory_fraction(conf.per_process_memory_fraction());
+        allocator
+    }
+
+    /// Changes the settings of a running allocator, as `torch.cuda.memory._set_allocator_settings` does, except
+    /// that keys not named go back to their default. The memory fraction in force is left alone.
+    pub fn reconfigure(&mut self, conf: &AllocConf) {
+        self.knobs = Knobs::new(conf);
+    }
+
+    /// Limits reserved memory to a share of the device's total; 1 or more is no limit
+    /// (`torch.cuda.set_per_process_memory_fraction`).
+    pub fn set_memory_fraction(&mut self, fraction: f64) {
+        self.limit_bytes = (fraction < 1.0).then(|| nearest_fraction_of(self.driver.total_bytes(), fraction));
+    }
+
+    /// Serves a request of `requested_bytes` on `stream`.
+    ///
+    /// Zero bytes give [`BlockId::NULL`] and change nothing.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] when `PyTorch` would raise `torch.OutOfMemoryError`. The allocator stays usable: the cache
+    /// has been released as far as possible, as the real one does.
+    #[inline]
+    pub fn alloc(&mut self, requested_bytes: u64, stream: StreamId) -> Result<BlockId, OutOfMemory> {
+        if requested_bytes == 0 {
+            return Ok(BlockId::NULL);
+        }
+        if requested_bytes >= REQUEST_CEILING_BYTES {
+            return Err(self.too_large(requested_bytes));
+        }
+        self.process_events();
+        let size = self.knobs.block_bytes(requested_bytes);
+        let pool = self.pool_for(size);
+        let block = match self.take_free(pool, stream, size) {
+            Some(block) => block,
+            None => self.obtain(requested_bytes, size, stream, pool)?,
+        };
+        self.hand_out(block, size, requested_bytes);
+        Ok(BlockId(block))
+    }
+
+    /// Frees a block. [`BlockId::NULL`] is ignored.
+    ///
+    /// # Panics
+    /// When the block is not handed out: freed twice, or from another allocator.
+    #[inline]
+    pub fn free(&mut self, block: BlockId) {
+        let BlockId(index) = block;
+        if index == NONE {
+            return;
+        }
+        let freed = &self.blocks[index];
+        assert!(freed.state == State::Allocated, "block {index} freed but not handed out");
+        let (size, has_uses) = (freed.size, freed.has_uses);
+        let small = self.pools[freed.pool as usize].is_small;
+        self.stats.free(small, size);
+        if size >= self.knobs.max_split_bytes {
+            self.stats.oversize_allocations.decrease(1);
+        }
+        if has_uses {
+            self.defer_free(index);
+        } else {
+            self.return_block(index);
+        }
+    }
+
+    /// Address of a block that is handed out; 0 for [`BlockId::NULL`].
+    #[must_use]
+    pub fn address(&self, block: BlockId) -> u64 {
+        if block == BlockId::NULL { 0 } else { self.blocks[block.0].address }
+    }
+
+    /// Bytes of the block behind a handle: at least the rounded request; 0 for [`BlockId::NULL`].
+    #[must_use]
+    pub fn block_bytes(&self, block: BlockId) -> u64 {
+        if block == BlockId::NULL { 0 } else { self.blocks[block.0].size }
+    }
+
+    /// The statistics.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Sets every peak to the current value.
+    pub fn reset_peaks(&mut self) {
+        self.stats.reset_peaks();
+    }
+
+    /// The driver below.
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Segments and mapped memory of all pools, in bytes.
+    #[inline]
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        self.stats.reserved_bytes.all.current
+    }
+
+    #[inline]
+    fn pool_for(&self, size: u64) -> u32 {
+        let small = size <= SMALL_LIMIT_BYTES;
+        match self.redirections.last() {
+            None => {
+                if small {
+                    SMALL_POOL
+                } else {
+                    LARGE_POOL
+                }
+            }
+            Some(&private) => self.private_pools[private].pool(small),
+        }
+    }
+
+    #[inline]
+    fn should_split(&self, pool: &Pool, block: u64, size: u64) -> bool {
+        let remaining = block - size;
+        if pool.no_split {
+            false
+        } else if pool.is_small || self.knobs.expandable_segments {
+            remaining >= MIN_BLOCK_BYTES
+        } else {
+            size < self.knobs.max_split_bytes && remaining > SMALL_LIMIT_BYTES
+        }
+    }
+
+    /// Marks a block that is in no set as handed out, after splitting off its tail if it is long enough.
+    #[inline]
+    fn hand_out(&mut self, index: u32, size: u64, requested: u64) {
+        let block = &self.blocks[index];
+        let pool = block.pool as usize;
+        let small = self.pools[pool].is_small;
+        let (was_split, expandable) = (block.is_split(), block.is_expandable());
+        if self.should_split(&self.pools[pool], block.size, size) {
+            let remaining = block.size - size;
+            let tail = Block { requested: 0, prev: index, state: State::Free, ..block.part(size, remaining) };
+            let tail = self.blocks.splice(tail);
+            self.blocks[index].next = tail;
+            self.blocks[index].size = size;
+            self.pools[pool].insert(tail, &mut self.blocks[tail]);
+            if !expandable {
+                if was_split {
+                    self.stats.inactive_split_bytes.decrease(small, size);
+                } else {
+                    self.stats.inactive_split_bytes.increase(small, remaining);
+                    self.stats.inactive_split.increase(small, 1);
+                }
+            }
+        } else if was_split && !expandable {
+            self.stats.inactive_split_bytes.decrease(small, block.size);
+            self.stats.inactive_split.decrease(small, 1);
+        }
+        let block = &mut self.blocks[index];
+        block.state = State::Allocated;
+        block.requested = requested;
+        let size = block.size;
+        self.stats.hand_out(small, size, requested);
+        if size >= self.knobs.max_split_bytes {
+            self.stats.oversize_allocations.increase(1);
+        }
+    }
+
+    /// Returns a freed block to its pool, merged with its free neighbours.
+    #[inline]
+    pub(super) fn return_block(&mut self, index: u32) {
+        let block = &mut self.blocks[index];
+        block.state = State::Free;
+        let (size, requested, pool) = (block.size, block.requested, block.pool as usize);
+        let (prev, next) = (block.prev, block.next);
+        let before = self.merge(index, prev);
+        let after = self.merge(index, next);
+        let small = self.pools[pool].is_small;
+        let block = &mut self.blocks[index];
+        self.pools[pool].insert(index, block);
+        if !block.is_expandable() {
+            let (merged, split) = (block.size, block.is_split());
+            self.stats.replace_inactive_split(small, [before, after], split.then_some(merged));
+        }
+        self.stats.deactivate(small, size, requested);
+    }
+
+    /// Lets `keep` absorb its neighbour `other` when that is in the same condition: both free, or both without
+    /// memory. Returns the bytes absorbed.
+    #[inline]
+    pub(super) fn merge(&mut self, keep: u32, other: u32) -> u64 {
+        if other == NONE || self.blocks[other].state != self.blocks[keep].state {
+            return 0;
+        }
+        let absorbed = &self.blocks[other];
+        let size = absorbed.size;
+        let pool = &mut self.pools[absorbed.pool as usize];
+        if absorbed.state == State::Unmapped {
+            pool.remove_unmapped(other, absorbed);
+        } else {
+            pool.remove(absorbed);
+        }
+        self.blocks.absorb(keep, other);
+        size
+    }
+
+    #[cold]
+    fn too_large(&self, requested_bytes: u64) -> OutOfMemory {
+        self.out_of_memory(OomKind::TooLarge, requested_bytes, requested_bytes)
+    }
+
+    pub(super) fn out_of_memory(&self, kind: OomKind, requested_bytes: u64, segment_bytes: u64) -> OutOfMemory {
+        OutOfMemory {
+            kind,
+            requested_bytes,
+            segment_bytes,
+            allocated_bytes: self.stats.allocated_bytes.all.current,
+            reserved_bytes: self.reserved_bytes(),
+            private_pool_free_bytes: self.private_pool_free_bytes(),
+            free_bytes: self.driver.free_bytes(),
+            total_bytes: self.driver.total_bytes(),
+            limit_bytes: self.limit_bytes,
+            expandable_segments: self.knobs.expandable_segments,
+        }
+    }
+}

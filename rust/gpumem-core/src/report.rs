@@ -1,0 +1,283 @@
+//! The answer to one what-if: four quantities with their uncertainty, and what makes them up.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::play::{Counters, Outcome, PhasePeak, play};
+use crate::allocator::Driver;
+use crate::setting::Setting;
+use crate::spec::{Category, ModelSpec, Origin, Phase};
+use crate::target::End;
+use crate::timeline::{Action, Timeline};
+
+/// A peak in bytes with both ends of its uncertainty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Quantity {
+    /// No less than this is expected.
+    pub low: u64,
+    /// The best single answer.
+    pub likely: u64,
+    /// No more than this is expected.
+    pub high: u64,
+}
+
+/// What the bytes at the peak are for, by layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LayerBytes {
+    /// Module path, empty for the model itself and everything outside a module.
+    pub path: String,
+    /// Class of the module.
+    pub kind: String,
+    /// Requested bytes at the peak, by category.
+    pub requested_bytes: BTreeMap<&'static str, u64>,
+    /// Their sum.
+    pub total_bytes: u64,
+}
+
+/// Where and how the run stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutOfMemoryReport {
+    /// Step from 0.
+    pub step: usize,
+    /// Phase of the failing request.
+    pub phase: &'static str,
+    /// Layer that asked.
+    pub layer: String,
+    /// ATen op that asked.
+    pub op: String,
+    /// Bytes it asked for.
+    pub requested_bytes: u64,
+    /// What `torch.OutOfMemoryError` would say.
+    pub message: String,
+}
+
+/// The answer to one what-if.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Model, input, loop, in words.
+    pub model: String,
+    /// The input, with the batch written `b`.
+    pub input: String,
+    /// `train` or `infer`.
+    pub mode: String,
+    /// Precision.
+    pub precision: String,
+    /// Optimizer.
+    pub optimizer: String,
+    /// Loss.
+    pub criterion: String,
+    /// Batch size.
+    pub batch: u64,
+    /// Canonical name of the card.
+    pub gpu: String,
+    /// Software stack.
+    pub stack: String,
+    /// The allocator's configuration.
+    pub alloc_conf: String,
+    /// Bytes asked for by the program.
+    pub requested_peak: Quantity,
+    /// `torch.cuda.max_memory_allocated()`.
+    pub allocated_peak: Quantity,
+    /// `torch.cuda.max_memory_reserved()`.
+    pub reserved_peak: Quantity,
+    /// Reserved plus the context: what nvidia-smi shows.
+    pub device_peak: Quantity,
+    /// The CUDA context.
+    pub context: Quantity,
+    /// The budget of the process, if there is one.
+    pub budget_bytes: Option<u64>,
+    /// Whether the loop runs through within the budget at the upper end of the uncertainty.
+    pub fits: Option<bool>,
+    /// The out-of-memory, if it does not.
+    pub out_of_memory: Option<OutOfMemoryReport>,
+    /// Times the cache had to be released to go on.
+    pub num_alloc_retries: u64,
+    /// Requested bytes by category at the peak of allocated bytes; `rounding` is what blocks are larger.
+    pub breakdown: BTreeMap<&'static str, u64>,
+    /// The same by layer, largest first.
+    pub layers: Vec<LayerBytes>,
+    /// Where the peak is.
+    pub peak_phase: &'static str,
+    /// Peaks by step and phase.
+    pub phases: Vec<PhasePeak>,
+    /// What was assumed.
+    pub assumptions: Vec<String>,
+    /// ATen ops that were never compared with CUDA.
+    pub unsupported: Vec<String>,
+}
+
+/// Answers one what-if.
+///
+/// # Errors
+/// [`Error`] for a batch the spec does not answer for, a size overflow or a budget below the context.
+pub fn estimate(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Report, Error> {
+    let budget_bytes = setting.budget_bytes();
+    let mut failure = None;
+    let mut outcomes = Vec::with_capacity(3);
+    let mut likely = Timeline::default();
+    for end in [End::Low, End::Likely, End::High] {
+        let timeline = Timeline::new(spec, batch, &setting.target(end))?;
+        let mut outcome = play(&timeline, &setting.alloc_conf, setting.driver(end)?, |_, _| ());
+        if let Some(stopped) = outcome.failure {
+            if end == End::High {
+                failure = Some(out_of_memory(spec, &timeline, &stopped));
+            }
+            // How much it would have needed.
+            outcome = play(&timeline, &setting.alloc_conf, Driver::unlimited(), |_, _| ());
+        }
+        if end == End::Likely {
+            likely = timeline;
+        }
+        outcomes.push(outcome);
+    }
+    let (context, context_source) = setting.context();
+    let quantity = |of: &dyn Fn(&Outcome) -> u64| {
+        let ends = [of(&outcomes[0]), of(&outcomes[1]), of(&outcomes[2])];
+        // Larger workspaces can fill a gap that smaller ones leave, so the ends need not come in order.
+        let (low, high) = (ends.iter().min(), ends.iter().max());
+        Quantity { low: *low.unwrap_or(&0), likely: ends[1], high: *high.unwrap_or(&0) }
+    };
+    let reserved_peak = quantity(&|outcome| outcome.peak.reserved_bytes);
+    let (breakdown, layers, peak_phase) = at_peak(spec, &likely, &outcomes[1]);
+    Ok(Report {
+        model: spec.about.model.clone(),
+        input: spec.about.input.clone(),
+        mode: spec.about.mode.clone(),
+        precision: spec.about.precision.clone(),
+        optimizer: spec.about.optimizer.clone(),
+        criterion: spec.about.criterion.clone(),
+        batch,
+        gpu: setting.gpu.name.clone(),
+        stack: setting.stack.to_string(),
+        alloc_conf: setting.alloc_conf.to_string(),
+        requested_peak: quantity(&|outcome| outcome.peak.requested_bytes),
+        allocated_peak: quantity(&|outcome| outcome.peak.allocated_bytes),
+        reserved_peak,
+        device_peak: Quantity {
+            low: reserved_peak.low.saturating_add(context.low_bytes),
+            likely: reserved_peak.likely.saturating_add(context.likely_bytes),
+            high: reserved_peak.high.saturating_add(context.high_bytes),
+        },
+        context: Quantity { low: context.low_bytes, likely: context.likely_bytes, high: context.high_bytes },
+        budget_bytes,
+        fits: budget_bytes.map(|_| failure.is_none()),
+        out_of_memory: failure,
+        num_alloc_retries: outcomes[1].num_alloc_retries,
+        breakdown,
+        layers,
+        peak_phase,
+        phases: outcomes[1].phases.clone(),
+        assumptions: assumptions(spec, batch, setting, context_source),
+        unsupported: spec.about.unverified_ops.clone(),
+    })
+}
+
+fn out_of_memory(spec: &ModelSpec, timeline: &Timeline, failure: &crate::play::Failure) -> OutOfMemoryReport {
+    let Action::Alloc(request) = timeline.actions[failure.action] else {
+        unreachable!("only requests fail");
+    };
+    let request = timeline.requests[request as usize];
+    OutOfMemoryReport {
+        step: failure.step,
+        phase: request.origin.phase.name(),
+        layer: spec.layers[request.origin.layer as usize].path.clone(),
+        op: spec.ops[request.origin.op as usize].clone(),
+        requested_bytes: request.bytes,
+        message: failure.out_of_memory.message(0, None),
+    }
+}
+
+type AtPeak = (BTreeMap<&'static str, u64>, Vec<LayerBytes>, &'static str);
+
+/// Who holds the bytes when the allocated bytes are at their peak.
+fn at_peak(spec: &ModelSpec, timeline: &Timeline, outcome: &Outcome) -> AtPeak {
+    let mut alive = vec![false; timeline.requests.len()];
+    let mut phase = Phase::Setup;
+    for action in &timeline.actions[..=outcome.peak_action.min(timeline.actions.len().saturating_sub(1))] {
+        match *action {
+            Action::Alloc(request) => alive[request as usize] = true,
+            Action::Free(request) => alive[request as usize] = false,
+            Action::Mark(next) => phase = next,
+        }
+    }
+    let mut breakdown: BTreeMap<&'static str, u64> = Category::ALL.iter().map(|c| (c.name(), 0)).collect();
+    let mut by_layer: BTreeMap<u32, BTreeMap<&'static str, u64>> = BTreeMap::new();
+    let mut total = 0_u64;
+    for request in alive.iter().zip(&timeline.requests).filter_map(|(&alive, request)| alive.then_some(request)) {
+        let name = request.category.name();
+        *breakdown.entry(name).or_default() += request.bytes;
+        *by_layer.entry(request.origin.layer).or_default().entry(name).or_default() += request.bytes;
+        total += request.bytes;
+    }
+    breakdown.insert("rounding", outcome.peak.allocated_bytes.saturating_sub(total));
+    let mut layers: Vec<LayerBytes> = by_layer
+        .into_iter()
+        .map(|(layer, requested_bytes)| LayerBytes {
+            path: spec.layers[layer as usize].path.clone(),
+            kind: spec.layers[layer as usize].kind.clone(),
+            total_bytes: requested_bytes.values().sum(),
+            requested_bytes,
+        })
+        .collect();
+    layers.sort_by(|a, b| b.total_bytes.cmp(&a.total_bytes).then_with(|| a.path.cmp(&b.path)));
+    (breakdown, layers, phase.name())
+}
+
+fn assumptions(spec: &ModelSpec, batch: u64, setting: &Setting, context_source: &str) -> Vec<String> {
+    let mut found = spec.about.assumptions.clone();
+    if !setting.gpu_given {
+        found.push(format!("no GPU named: kernels and context of {}", setting.gpu.name));
+    }
+    found.push(format!("CUDA context: {context_source}"));
+    let capability = setting.gpu.capability.to_string();
+    if spec.about.depends_on_capability && capability != spec.about.capability {
+        found.push(format!(
+            "kernels were chosen for compute capability {}, {} has {capability}: extract with gpu=\"{}\" for its own",
+            spec.about.capability, setting.gpu.name, setting.gpu.name
+        ));
+    }
+    if batch == 1 && !spec.traced_batches.contains(&1) {
+        found.push("batch 1 was extrapolated from larger batches: dimensions of size 1 can change memory formats".to_owned());
+    }
+    if spec.carried.is_none() && spec.steps.len() <= crate::timeline::STEPS {
+        found.push("the loop had not reached a steady state after the traced steps".to_owned());
+    }
+    found.extend(spec.about.host_reads.iter().map(|site| format!("a value read by the program was taken as zero: {site}")));
+    found
+}
+
+/// One row of the full timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimelineRow {
+    /// The action.
+    pub action: Action,
+    /// Bytes requested or freed; zero at the begin of a phase.
+    pub bytes: u64,
+    /// Who asked for them.
+    pub origin: Origin,
+    /// Counters after it.
+    pub counters: Counters,
+}
+
+/// The whole run, action by action, without a limit.
+///
+/// # Errors
+/// As [`estimate`].
+pub fn timeline(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Vec<TimelineRow>, Error> {
+    let timeline = Timeline::new(spec, batch, &setting.target(End::Likely))?;
+    let mut rows = Vec::with_capacity(timeline.actions.len());
+    play(&timeline, &setting.alloc_conf, Driver::unlimited(), |index, counters| {
+        let action = timeline.actions[index];
+        let (bytes, origin) = match action {
+            Action::Alloc(request) | Action::Free(request) => {
+                let request = timeline.requests[request as usize];
+                (request.bytes, request.origin)
+            }
+            Action::Mark(phase) => (0, Origin { op: 0, layer: 0, phase }),
+        };
+        rows.push(TimelineRow { action, bytes, origin, counters });
+    });
+    Ok(rows)
+}

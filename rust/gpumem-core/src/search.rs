@@ -1,0 +1,58 @@
+//! The largest batch that fits.
+
+use crate::error::Error;
+use crate::play::play;
+use crate::report::estimate;
+use crate::setting::Setting;
+use crate::spec::ModelSpec;
+use crate::target::End;
+use crate::timeline::Timeline;
+
+/// Batches beyond this are not searched: nothing in the model depends on the batch then.
+pub const LARGEST_BATCH: u64 = 1 << 24;
+
+/// Whether the loop runs through at this batch, at the upper end of every uncertainty.
+///
+/// # Errors
+/// [`Error`] for a batch the spec does not answer for, or a budget below the context.
+pub fn fits(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<bool, Error> {
+    let driver = setting.driver(End::High)?;
+    let timeline = match Timeline::new(spec, batch, &setting.target(End::High)) {
+        // What does not fit 64 bits fits no card.
+        Err(Error::SizeOverflow { .. }) => return Ok(false),
+        other => other?,
+    };
+    Ok(play(&timeline, &setting.alloc_conf, driver, |_, _| ()).failure.is_none())
+}
+
+/// The largest batch that fits while the next one does not.
+///
+/// # Errors
+/// [`Error::NoBudget`] without a limit, [`Error::NothingFits`] when not even one sample fits; otherwise as [`fits`].
+pub fn max_batch(spec: &ModelSpec, setting: &Setting) -> Result<u64, Error> {
+    if setting.budget_bytes().is_none() {
+        return Err(Error::NoBudget);
+    }
+    if !fits(spec, 1, setting)? {
+        let smallest_bytes = estimate(spec, 1, setting)?.device_peak.high;
+        return Err(Error::NothingFits { budget_bytes: setting.budget_bytes().unwrap_or(0), smallest_bytes });
+    }
+    let mut fitting = 1;
+    let mut failing = 2;
+    while failing <= LARGEST_BATCH && fits(spec, failing, setting)? {
+        fitting = failing;
+        failing *= 2;
+    }
+    if failing > LARGEST_BATCH {
+        return Ok(LARGEST_BATCH);
+    }
+    while failing - fitting > 1 {
+        let middle = fitting + (failing - fitting) / 2;
+        if fits(spec, middle, setting)? {
+            fitting = middle;
+        } else {
+            failing = middle;
+        }
+    }
+    Ok(fitting)
+}

@@ -1,0 +1,65 @@
+//! The question beside the spec: on which card, with which software, under which budget.
+
+use crate::allocator::{AllocConf, Driver};
+use crate::error::Error;
+use crate::target::{End, Gpu, LibraryWorkspaces, Range, Stack, Target, context_bytes};
+
+/// The card whose kernels are assumed when only a budget is given: capability 8.6 is what extraction was verified on.
+pub const DEFAULT_GPU: &str = "rtx3090";
+
+/// Where and within what a loop is to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// The card.
+    pub gpu: &'static Gpu,
+    /// Whether the user named the card: its total is then the budget unless another is given.
+    pub gpu_given: bool,
+    /// The software stack.
+    pub stack: Stack,
+    /// Bytes for the whole process, context included.
+    pub budget_bytes: Option<u64>,
+    /// The CUDA context, if the user knows it.
+    pub context_override_bytes: Option<u64>,
+    /// The allocator's knobs.
+    pub alloc_conf: AllocConf,
+    /// Whether cuDNN's workspaces count.
+    pub library_workspaces: LibraryWorkspaces,
+}
+
+impl Setting {
+    /// What formulas need to know, at one end of the uncertainty.
+    #[must_use]
+    pub const fn target(&self, end: End) -> Target {
+        Target { gpu: self.gpu, stack: self.stack, library_workspaces: self.library_workspaces, end }
+    }
+
+    /// Bytes of the CUDA context and where the figure comes from.
+    #[must_use]
+    pub fn context(&self) -> (Range, &'static str) {
+        match self.context_override_bytes {
+            Some(bytes) => (Range::exact(bytes), "given"),
+            None => {
+                let context = context_bytes(self.gpu, &self.stack);
+                (context.bytes, context.source)
+            }
+        }
+    }
+
+    /// The budget of the process: as given, else the card's total if the card was given.
+    #[must_use]
+    pub fn budget_bytes(&self) -> Option<u64> {
+        self.budget_bytes.or(self.gpu_given.then_some(self.gpu.total_bytes))
+    }
+
+    /// The driver that the allocator meets at one end of the uncertainty.
+    ///
+    /// # Errors
+    /// [`Error::BudgetBelowContext`].
+    pub fn driver(&self, end: End) -> Result<Driver, Error> {
+        let Some(budget_bytes) = self.budget_bytes() else { return Ok(Driver::unlimited()) };
+        let context_bytes = self.context().0.at(end);
+        let capacity = budget_bytes.checked_sub(context_bytes);
+        let capacity = capacity.ok_or(Error::BudgetBelowContext { budget_bytes, context_bytes })?;
+        Ok(Driver::new(capacity, budget_bytes))
+    }
+}

@@ -1,0 +1,95 @@
+//! Device memory the CUDA context takes: outside `PyTorch`'s counters, inside the card's budget.
+//!
+//! No formula is known. The figures are single reports of other people's cards (facts/workspaces.md section 1), so each
+//! comes with wide ends. A measured value given by the user always beats them.
+
+use super::{Gpu, GpuFamily, Range, Stack};
+use crate::units::MIB;
+
+/// Context bytes with the text that says where they come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextBytes {
+    /// Bytes of one training process's context, loaded kernels and library handles.
+    pub bytes: Range,
+    /// Where the figures come from and how far to trust them.
+    pub source: &'static str,
+}
+
+/// Kernels a training step loads lazily, libraries' handles: L40S 514 MiB whole process (P sentence-transformers#3214)
+/// against 426 MiB idle on the sibling RTX 6000 Ada (P unsloth-zoo#1053), rounded up.
+const TRAINING_KERNELS_MIB: u64 = 100;
+
+/// What a training process on `gpu` with `stack` takes outside `PyTorch`'s counters.
+///
+/// `low` is an idle context, `likely` adds the kernels of a training step, `high` leaves room for the spread between
+/// reports. Known for lazy loading; eager loading (torch before 1.13) rests on two reports.
+#[must_use]
+pub fn context_bytes(gpu: &Gpu, stack: &Stack) -> ContextBytes {
+    if !stack.lazy_loading() {
+        // P pytorch#86493: 843 MiB with torch 1.12.1+cu113; P pytorch#86509: 666,632,192 B eager with 1.13; Titan V with
+        // torch 1.3: 1,007 MiB (P pytorch#28394); GPU models of the first two not named. The 40-model check of
+        // vgpu/README.md agrees best with 1,500 MiB on an RTX 3090 (fitted, not read).
+        return mib(
+            636,
+            843,
+            1500,
+            "two reports of unnamed GPUs with eager loading, upper end fitted (workspaces.md 1)",
+        );
+    }
+    let (idle_mib, spread_mib, source) = match gpu.family() {
+        GpuFamily::PreVolta | GpuFamily::Volta | GpuFamily::Turing => {
+            // P pytorch#86509: 287,047,680 B incl. a 2 MiB segment, lazy, torch 1.13, GPU not named; 319 MiB for a
+            // plain CUDA program on a Titan V (P pytorch#28394).
+            (272, 150, "one report of an unnamed GPU with torch 1.13 (workspaces.md 1); not read on this family")
+        }
+        GpuFamily::AmpereDatacenter => (414, 100, "single report: A100-SXM4-40GB, cu128 (keys_values#92)"),
+        GpuFamily::AmpereConsumer => (414, 150, "A100's report taken over (workspaces.md 1); not read on this family"),
+        GpuFamily::Ada => (426, 100, "single reports: RTX 6000 Ada idle (unsloth-zoo#1053), L40S training (#3214)"),
+        GpuFamily::Hopper => (512, 100, "single report: H200, torch 2.8 (sglang#11716), by subtraction"),
+        GpuFamily::BlackwellDatacenter => {
+            (615, 150, "two reports to one decimal: B200 0.7, B300 0.6 GiB (sglang#25225)")
+        }
+        GpuFamily::BlackwellConsumer => (560, 250, "no report: between Hopper and B200 (guess)"),
+    };
+    let likely_mib = idle_mib + TRAINING_KERNELS_MIB;
+    mib(idle_mib, likely_mib, likely_mib + spread_mib, source)
+}
+
+const fn mib(low: u64, likely: u64, high: u64, source: &'static str) -> ContextBytes {
+    ContextBytes { bytes: Range { low_bytes: low * MIB, likely_bytes: likely * MIB, high_bytes: high * MIB }, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(gpu: &str, stack: &str) -> ContextBytes {
+        context_bytes(Gpu::by_name(gpu).unwrap(), &Stack::parse(stack).unwrap())
+    }
+
+    #[test]
+    fn reports_lie_within_the_ends() {
+        for (gpu, stack, reported_mib) in [
+            ("a100-40gb", "2.8+cu128", 414),
+            ("rtx6000-ada", "2.10+cu130", 426),
+            ("l40s", "2.5", 514),
+            ("h200", "2.8", 512),
+            ("b200", "2.11+cu130", 716),
+            ("titan-rtx", "1.12+cu113", 843),
+            ("titan-rtx", "1.3", 1007),
+        ] {
+            let range = context(gpu, stack).bytes;
+            assert!(range.contains(reported_mib * MIB), "{gpu} {stack}: {range:?}");
+        }
+    }
+
+    #[test]
+    fn ends_are_ordered_for_every_card_and_loading_mode() {
+        for gpu in Gpu::table().unwrap() {
+            for stack in ["1.12", "2.14"] {
+                let range = context(&gpu.name, stack).bytes;
+                assert!(range.low_bytes <= range.likely_bytes && range.likely_bytes < range.high_bytes, "{}", gpu.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The target's software: which `PyTorch` with which CUDA and cuDNN.
+
+use std::fmt;
+
+use super::TargetError;
+
+/// `major.minor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The number before the first point.
+    pub major: u32,
+    /// The number after it.
+    pub minor: u32,
+}
+
+impl Version {
+    /// `major.minor`.
+    #[must_use]
+    pub const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
+}
+
+/// `PyTorch`'s version that sets `CUDA_MODULE_LOADING=LAZY` itself (P #86509; facts/workspaces.md section 1).
+const TORCH_SETS_LAZY_LOADING: Version = Version::new(1, 13);
+/// CUDA on Linux loads lazily by default from here (NVIDIA's guide; facts/workspaces.md section 1).
+const CUDA_LAZY_BY_DEFAULT: Version = Version::new(12, 2);
+
+/// A software stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stack {
+    /// `PyTorch`.
+    pub torch: Version,
+    /// CUDA toolkit of the build, when known.
+    pub cuda: Option<Version>,
+    /// cuDNN, when known.
+    pub cudnn: Option<Version>,
+}
+
+impl Stack {
+    /// The stack whose behaviour was measured: torch 2.14.1+cu130 with cuDNN 9.24 (facts/workspaces.md section 0).
+    pub const MEASURED: Self =
+        Self { torch: Version::new(2, 14), cuda: Some(Version::new(13, 0)), cudnn: Some(Version::new(9, 24)) };
+
+    /// Reads `torch-2.14+cu130`, `torch-2.14.1+cu130`, `2.4`, `2.4.0+cu121`, `2.9.0a0+git123`.
+    ///
+    /// The cuDNN version is not part of the text; set [`Self::cudnn`] when it is known.
+    ///
+    /// # Errors
+    /// [`TargetError::InvalidStack`] for anything else.
+    pub fn parse(text: &str) -> Result<Self, TargetError> {
+        let invalid = || TargetError::InvalidStack { text: text.to_owned() };
+        let lower = text.trim().to_lowercase();
+        let rest = lower.strip_prefix("torch").map_or(lower.as_str(), |r| r.trim_start_matches(['-', ' ', '=', '_']));
+        let (version, local) = rest.split_once('+').map_or((rest, None), |(v, l)| (v, Some(l)));
+        let mut parts = version.split('.');
+        let major = parts.next().and_then(leading_number).ok_or_else(invalid)?;
+        let minor = parts.next().and_then(leading_number).ok_or_else(invalid)?;
+        if parts.any(|part| leading_number(part).is_none()) {
+            return Err(invalid());
+        }
+        let cuda = match local.and_then(|l| l.strip_prefix("cu")) {
+            Some(digits) => Some(cuda_version(digits).ok_or_else(invalid)?),
+            None => None,
+        };
+        Ok(Self { torch: Version::new(major, minor), cuda, cudnn: None })
+    }
+
+    /// Whether kernels are loaded at first use, so that the context starts small and grows.
+    ///
+    /// An unknown CUDA version counts as recent.
+    #[must_use]
+    pub fn lazy_loading(&self) -> bool {
+        self.torch >= TORCH_SETS_LAZY_LOADING || self.cuda.is_some_and(|cuda| cuda >= CUDA_LAZY_BY_DEFAULT)
+    }
+}
+
+/// The text [`Stack::parse`] reads back, without the cuDNN version.
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "torch-{}.{}", self.torch.major, self.torch.minor)?;
+        match self.cuda {
+            Some(cuda) => write!(f, "+cu{}{}", cuda.major, cuda.minor),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The number `text` starts with; `None` when it does not start with a digit.
+fn leading_number(text: &str) -> Option<u32> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+/// `130` is 13.0, `121` is 12.1, `92` is 9.2: the last digit is the minor version.
+fn cuda_version(digits: &str) -> Option<Version> {
+    if digits.len() < 2 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let (major, minor) = digits.split_at(digits.len() - 1);
+    Some(Version::new(major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings() {
+        for (text, torch, cuda) in [
+            ("torch-2.14+cu130", (2, 14), Some((13, 0))),
+            ("torch-2.14.1+cu130", (2, 14), Some((13, 0))),
+            ("2.4", (2, 4), None),
+            ("torch 2.4.0+cu121", (2, 4), Some((12, 1))),
+            ("torch==1.12.1+cu113", (1, 12), Some((11, 3))),
+            ("2.9.0a0+git1234", (2, 9), None),
+            ("2.6.0+cpu", (2, 6), None),
+        ] {
+            let stack = Stack::parse(text).unwrap();
+            assert_eq!((stack.torch.major, stack.torch.minor), torch, "{text}");
+            assert_eq!(stack.cuda.map(|v| (v.major, v.minor)), cuda, "{text}");
+        }
+    }
+
+    #[test]
+    fn display_reads_back() {
+        for text in ["torch-2.14+cu130", "torch-2.4"] {
+            assert_eq!(Stack::parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for text in ["", "torch", "latest", "2", "torch-x.y", "2.4+cu", "2.4+cuab", "2.4.x"] {
+            assert_eq!(Stack::parse(text), Err(TargetError::InvalidStack { text: text.to_owned() }), "{text}");
+        }
+    }
+
+    #[test]
+    fn lazy_loading_since_1_13() {
+        assert!(!Stack::parse("1.12.1+cu113").unwrap().lazy_loading());
+        assert!(Stack::parse("1.13").unwrap().lazy_loading());
+        assert!(Stack::MEASURED.lazy_loading());
+    }
+}

@@ -1,0 +1,22 @@
+//! The Python border: convert arguments, call one core function, convert the result.
+
+mod errors;
+mod gpus;
+mod report;
+mod setting;
+mod spec;
+
+use pyo3::prelude::*;
+
+/// gpumem's compiled core.
+#[pymodule(gil_used = false)]
+mod _core {
+    #[pymodule_export]
+    use crate::gpus::{GpuProfile, find_gpu, gpus};
+    #[pymodule_export]
+    use crate::report::{Quantity, Report};
+    #[pymodule_export]
+    use crate::setting::parse_alloc_conf;
+    #[pymodule_export]
+    use crate::spec::ModelSpec;
+}

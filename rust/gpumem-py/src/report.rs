@@ -1,0 +1,161 @@
+//! The report as a Python object; its JSON form is the dictionary.
+
+use std::collections::BTreeMap;
+
+use gpumem_core::report;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use serde::Serialize;
+
+/// Peak bytes: the likely value and both ends of its uncertainty.
+#[pyclass(frozen, eq, get_all, module = "gpumem._core")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quantity {
+    low: u64,
+    likely: u64,
+    high: u64,
+}
+
+impl From<report::Quantity> for Quantity {
+    fn from(core: report::Quantity) -> Self {
+        Self { low: core.low, likely: core.likely, high: core.high }
+    }
+}
+
+#[pymethods]
+impl Quantity {
+    fn __int__(&self) -> u64 {
+        self.likely
+    }
+
+    fn __index__(&self) -> u64 {
+        self.likely
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Quantity(low={}, likely={}, high={})", self.low, self.likely, self.high)
+    }
+}
+
+/// The answer to one what-if.
+#[pyclass(frozen, eq, module = "gpumem._core")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Report {
+    core: report::Report,
+}
+
+impl From<report::Report> for Report {
+    fn from(core: report::Report) -> Self {
+        Self { core }
+    }
+}
+
+#[pymethods]
+impl Report {
+    #[getter]
+    fn batch(&self) -> u64 {
+        self.core.batch
+    }
+
+    #[getter]
+    fn requested_peak(&self) -> Quantity {
+        self.core.requested_peak.into()
+    }
+
+    #[getter]
+    fn allocated_peak(&self) -> Quantity {
+        self.core.allocated_peak.into()
+    }
+
+    #[getter]
+    fn reserved_peak(&self) -> Quantity {
+        self.core.reserved_peak.into()
+    }
+
+    #[getter]
+    fn device_peak(&self) -> Quantity {
+        self.core.device_peak.into()
+    }
+
+    #[getter]
+    fn budget_bytes(&self) -> Option<u64> {
+        self.core.budget_bytes
+    }
+
+    #[getter]
+    fn fits(&self) -> Option<bool> {
+        self.core.fits
+    }
+
+    /// Where the allocated bytes are at their peak: setup, forward, backward or optimizer.
+    #[getter]
+    fn peak_phase(&self) -> &'static str {
+        self.core.peak_phase
+    }
+
+    /// Requested bytes by category at the peak of allocated bytes; `rounding` is what blocks are larger.
+    #[getter]
+    fn breakdown(&self) -> BTreeMap<&'static str, u64> {
+        self.core.breakdown.clone()
+    }
+
+    #[getter]
+    fn assumptions(&self) -> Vec<String> {
+        self.core.assumptions.clone()
+    }
+
+    /// ATen ops that were never compared with CUDA.
+    #[getter]
+    fn unsupported(&self) -> Vec<String> {
+        self.core.unsupported.clone()
+    }
+
+    /// The layers that hold bytes at the peak, largest first.
+    #[getter]
+    fn layers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        python_form(py, &self.core.layers)
+    }
+
+    /// Peaks of each phase of each step.
+    #[getter]
+    fn phases<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        python_form(py, &self.core.phases)
+    }
+
+    /// The out-of-memory that stops the run, if it does not fit.
+    #[getter]
+    fn out_of_memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        python_form(py, &self.core.out_of_memory)
+    }
+
+    /// The whole report as plain Python data.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        python_form(py, &self.core)
+    }
+
+    /// The report as JSON.
+    fn to_json(&self) -> PyResult<String> {
+        json(&self.core)
+    }
+
+    /// The report as text, a table for people.
+    fn __str__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("gpumem.render")?.call_method1("report_text", (slf,))
+    }
+
+    fn __repr__(&self) -> String {
+        let core = &self.core;
+        format!(
+            "Report(batch={}, allocated_peak={}, reserved_peak={}, fits={:?})",
+            core.batch, core.allocated_peak.likely, core.reserved_peak.likely, core.fits
+        )
+    }
+}
+
+fn json(value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+fn python_form<'py>(py: Python<'py>, value: &impl Serialize) -> PyResult<Bound<'py, PyAny>> {
+    py.import("json")?.call_method1("loads", (json(value)?,))
+}

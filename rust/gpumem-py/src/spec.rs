@@ -1,0 +1,218 @@
+//! `ModelSpec` in Python.
+
+use gpumem_core::assemble::{Structure, Trace, assemble};
+use gpumem_core::spec::{About, Batches, Category, ModelSpec as CoreSpec, Origin, Phase};
+use gpumem_core::timeline::Action;
+use gpumem_core::{report, search};
+use pyo3::prelude::*;
+
+use crate::errors::{SpecError, to_python};
+use crate::report::Report;
+use crate::setting::{Bytes, setting};
+
+/// What does not change with the batch, as extraction gives it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct StructureArguments {
+    about: String,
+    ops: Vec<String>,
+    layers: Vec<(String, String)>,
+    origins: Vec<(u32, u32, usize)>,
+    categories: Vec<(usize, String)>,
+    formulas: Vec<(String, u32, u32, usize)>,
+}
+
+type TraceArguments = (u64, Vec<u64>, Vec<i64>, Vec<Vec<i64>>, Vec<(i64, i64)>);
+
+/// A traced loop, ready for any number of what-ifs.
+#[pyclass(frozen, eq, module = "gpumem._core")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ModelSpec {
+    core: CoreSpec,
+}
+
+type TimelineRow = (u8, u32, u64, u32, u32, u8, u64, u64, u64);
+
+fn timeline_row(row: report::TimelineRow) -> TimelineRow {
+    let (kind, number) = match row.action {
+        Action::Alloc(request) => (0, request),
+        Action::Free(request) => (1, request),
+        Action::Mark(phase) => (2, phase as u32),
+    };
+    let (origin, counters) = (row.origin, row.counters);
+    (
+        kind,
+        number,
+        row.bytes,
+        origin.op,
+        origin.layer,
+        origin.phase as u8,
+        counters.requested_bytes,
+        counters.allocated_bytes,
+        counters.reserved_bytes,
+    )
+}
+
+fn damaged(reason: impl Into<String>) -> PyErr {
+    SpecError::new_err((format!("damaged trace: {}", reason.into()), String::new()))
+}
+
+fn origin(op: u32, layer: u32, phase: usize) -> PyResult<Origin> {
+    let phase = *Phase::ALL.get(phase).ok_or_else(|| damaged("unknown phase"))?;
+    Ok(Origin { op, layer, phase })
+}
+
+fn structure(arguments: StructureArguments) -> PyResult<Structure> {
+    let about: About = serde_json::from_str(&arguments.about).map_err(|error| damaged(error.to_string()))?;
+    let origins = arguments.origins.into_iter().map(|(op, layer, phase)| origin(op, layer, phase));
+    let origins = origins.collect::<PyResult<Vec<_>>>()?;
+    let mut categories = vec![None; origins.len()];
+    for (index, name) in arguments.categories {
+        let category = Category::ALL.into_iter().find(|category| category.name() == name);
+        *categories.get_mut(index).ok_or_else(|| damaged("unknown allocation"))? = category;
+    }
+    let formulas = arguments.formulas.into_iter();
+    let formulas = formulas.map(|(kind, op, layer, phase)| Ok((kind, origin(op, layer, phase)?)));
+    Ok(Structure {
+        about,
+        ops: arguments.ops,
+        layers: arguments.layers,
+        origins,
+        categories,
+        formulas: formulas.collect::<PyResult<_>>()?,
+    })
+}
+
+#[pymethods]
+impl ModelSpec {
+    /// Assemble traces of a few batch sizes.
+    #[staticmethod]
+    #[pyo3(signature = (structure_arguments, traces, /))]
+    fn from_traces(structure_arguments: StructureArguments, traces: Vec<TraceArguments>) -> PyResult<Self> {
+        let traces: Vec<Trace> = traces
+            .into_iter()
+            .map(|(batch, events, sizes, arguments, flops)| Trace { batch, events, sizes, arguments, flops })
+            .collect();
+        assemble(structure(structure_arguments)?, &traces).map(|core| Self { core }).map_err(to_python)
+    }
+
+    /// Read the JSON form.
+    #[staticmethod]
+    #[pyo3(signature = (text, /))]
+    fn from_json(text: &str) -> PyResult<Self> {
+        CoreSpec::from_json(text).map(|core| Self { core }).map_err(to_python)
+    }
+
+    /// The JSON form: what is pickled, stored and shipped.
+    fn to_json(&self) -> PyResult<String> {
+        self.core.to_json().map_err(to_python)
+    }
+
+    /// Batch sizes that were traced.
+    #[getter]
+    fn traced_batches(&self) -> Vec<u64> {
+        self.core.traced_batches.clone()
+    }
+
+    /// The only batch size it answers for, or None when it answers for all.
+    #[getter]
+    fn only_batch(&self) -> Option<u64> {
+        match self.core.batches {
+            Batches::Any => None,
+            Batches::Only(batch) => Some(batch),
+        }
+    }
+
+    /// What was traced, as JSON.
+    fn about_json(&self) -> PyResult<String> {
+        serde_json::to_string(&self.core.about).map_err(|error| damaged(error.to_string()))
+    }
+
+    /// Answer one what-if.
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
+    fn estimate(
+        &self,
+        py: Python<'_>,
+        batch: u64,
+        gpu: Option<&str>,
+        budget: Option<Bytes>,
+        stack: Option<&str>,
+        context: Option<Bytes>,
+        alloc_conf: Option<&str>,
+        library_workspaces: bool,
+    ) -> PyResult<Report> {
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
+        py.detach(|| report::estimate(&self.core, batch, &setting)).map(Report::from).map_err(to_python)
+    }
+
+    /// Whether the loop runs through at the upper end of the uncertainty.
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
+    fn fits(
+        &self,
+        py: Python<'_>,
+        batch: u64,
+        gpu: Option<&str>,
+        budget: Option<Bytes>,
+        stack: Option<&str>,
+        context: Option<Bytes>,
+        alloc_conf: Option<&str>,
+        library_workspaces: bool,
+    ) -> PyResult<bool> {
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
+        py.detach(|| search::fits(&self.core, batch, &setting)).map_err(to_python)
+    }
+
+    /// The largest batch that fits while the next one does not.
+    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
+    fn max_batch(
+        &self,
+        py: Python<'_>,
+        gpu: Option<&str>,
+        budget: Option<Bytes>,
+        stack: Option<&str>,
+        context: Option<Bytes>,
+        alloc_conf: Option<&str>,
+        library_workspaces: bool,
+    ) -> PyResult<u64> {
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
+        py.detach(|| search::max_batch(&self.core, &setting)).map_err(to_python)
+    }
+
+    /// Every action of setup and three steps, without a limit.
+    ///
+    /// Rows are `(kind, number, bytes, op, layer, phase, requested, allocated, reserved)`; `kind` is 0 for a request, 1 for
+    /// a free (`number` is then the request's), 2 for the begin of a phase (`number` is then the phase's).
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
+    fn timeline(
+        &self,
+        py: Python<'_>,
+        batch: u64,
+        gpu: Option<&str>,
+        budget: Option<Bytes>,
+        stack: Option<&str>,
+        context: Option<Bytes>,
+        alloc_conf: Option<&str>,
+        library_workspaces: bool,
+    ) -> PyResult<Vec<TimelineRow>> {
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
+        let rows = py.detach(|| report::timeline(&self.core, batch, &setting)).map_err(to_python)?;
+        Ok(rows.into_iter().map(timeline_row).collect())
+    }
+
+    /// ATen overload names that `timeline_with` indexes.
+    #[getter]
+    fn ops(&self) -> Vec<String> {
+        self.core.ops.clone()
+    }
+
+    /// Module paths that `timeline_with` indexes.
+    #[getter]
+    fn layer_paths(&self) -> Vec<String> {
+        self.core.layers.iter().map(|layer| layer.path.clone()).collect()
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        let constructor = slf.py().get_type::<Self>().getattr("from_json")?;
+        Ok((constructor, (slf.get().to_json()?,)))
+    }
+}

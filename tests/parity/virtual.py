@@ -1,0 +1,239 @@
+"""The virtual GPU: built once per version, and a child process on it that runs cases with unmodified CUDA PyTorch.
+
+`run(case)` answers from `target/parity-cache` when the same case ran before with the same sources and versions.
+Environment: `GPUMEM_VGPU` (a folder with a built libfakecuda.so) replaces the build.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import functools
+import gzip
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.parity.case import Case
+from tests.parity.timeline import Timeline
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT.parent / "shared" / "vgpu"
+CACHE = ROOT / "target" / "parity-cache"
+CASE_SECONDS = 120.0
+DEVICE_MIB = 200_000
+# The sources that decide what the child runs; their text is part of the cache key.
+_DECIDING = (
+    "python/gpumem/loop.py",
+    "python/gpumem/extract/inputs.py",
+    "python/gpumem/extract/criterion.py",
+    "python/gpumem/extract/optimizer.py",
+    "tests/parity/virtual_child.py",
+)
+
+
+class UnavailableError(RuntimeError):
+    """The virtual GPU cannot be used on this machine; the text says why."""
+
+
+class ChildError(RuntimeError):
+    """The case failed on the virtual GPU, or its child process died or ran too long."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Truth:
+    """What unmodified PyTorch did.
+
+    Attributes:
+        timeline: Events and phase borders; labels are C++ and Python frames when stacks were asked for.
+        requested_peak_bytes: `requested_bytes.all.peak`.
+        allocated_peak_bytes: `allocated_bytes.all.peak`.
+        reserved_peak_bytes: `reserved_bytes.all.peak`.
+        retries: Cache flushes after a failed segment allocation.
+        criterion: Description of the loss, as gpumem would report it.
+        seconds: Time of the run in the child.
+    """
+
+    timeline: Timeline
+    requested_peak_bytes: int
+    allocated_peak_bytes: int
+    reserved_peak_bytes: int
+    retries: int
+    criterion: str
+    seconds: float
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def library_folder() -> Path:
+    """Folder with `libfakecuda.so` for the installed torch, built on first use.
+
+    Raises:
+        UnavailableError: without a CUDA build of torch, gcc, or the sources.
+    """
+    given = os.environ.get("GPUMEM_VGPU")
+    if given:
+        if not (Path(given) / "libfakecuda.so").exists():
+            raise UnavailableError(f"GPUMEM_VGPU={given} has no libfakecuda.so")
+        return Path(given)
+    if importlib.util.find_spec("torch") is None:
+        raise UnavailableError("torch is not installed")
+    version = importlib.metadata.version("torch")
+    import torch
+
+    if torch.version.cuda is None or sys.platform != "linux":
+        raise UnavailableError(f"torch {version} is not a CUDA build for Linux")
+    if not SOURCES.is_dir():
+        raise UnavailableError(f"the virtual GPU's sources are not at {SOURCES}")
+    if shutil.which("gcc") is None:
+        raise UnavailableError("gcc is not installed")
+    source = "".join(path.read_text() for path in (SOURCES / "fakecuda.c", SOURCES / "gen_stubs.py"))
+    folder = ROOT / "target" / f"vgpu-{_digest(source, version, sys.prefix)}"
+    if not (folder / "libnvidia-ml.so.1").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "OUT": str(folder), "PY": sys.executable}
+        built = subprocess.run(
+            ["sh", str(SOURCES / "build.sh")], env=environment, capture_output=True, text=True, check=False
+        )
+        if built.returncode:
+            raise UnavailableError(f"building the virtual GPU failed: {built.stderr[-500:]}")
+    return folder
+
+
+@functools.cache
+def _versions(model_family: str) -> str:
+    """Everything but the case that a result depends on."""
+    packages = ["torch", *{"tv": ["torchvision"], "timm": ["timm"], "hf": ["transformers"]}.get(model_family, [])]
+    texts = [f"{name} {importlib.metadata.version(name)}" for name in packages]
+    texts += [(ROOT / path).read_text() for path in _DECIDING]
+    from tests.parity.models import source_of_family
+
+    texts.append(source_of_family(model_family))
+    texts.append((SOURCES / "fakecuda.c").read_text() if SOURCES.is_dir() else "")
+    return _digest(*texts)
+
+
+class _Child:
+    def __init__(self, profile: str, workspaces: str, library: Path) -> None:
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": f"{library}/libfakecuda.so:{library}/libnvidia-ml.so.1",
+            "TRITON_LIBCUDA_PATH": str(library),
+            "FAKECUDA_MEM_MIB": str(DEVICE_MIB),
+            "FAKECUDA_PROFILE": profile,
+            "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}",
+            "TORCH_SYMBOLIZE_MODE": "dladdr",
+        }
+        environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+        if workspaces == "stub":
+            environment |= {"FAKECUDA_CUDNN": "stub", "FAKECUDA_CUDNN_WS": "0"}
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.parity.virtual_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=environment,
+            cwd=ROOT,
+        )
+
+    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise ChildError(f"child on the virtual GPU has ended: {self._tail()}") from None
+        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        if not ready:
+            self.stop()
+            raise ChildError(f"no answer within {seconds:.0f} s")
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            raise ChildError(f"child died with {self.process.returncode}: {self._tail()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _tail(self) -> str:
+        self.errors.seek(0)
+        return self.errors.read()[-600:].decode(errors="replace")
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+_children: dict[tuple[str, str], _Child] = {}
+
+
+@atexit.register
+def stop_children() -> None:
+    """End the child processes."""
+    for child in _children.values():
+        child.stop()
+    _children.clear()
+
+
+def run(case: Case, *, stacks: bool = False, seconds: float = CASE_SECONDS, fresh: bool = False) -> Truth:
+    """Run the case on the virtual GPU, or take the stored result.
+
+    Args:
+        case: What to run.
+        stacks: Also record which C++ and Python frames asked for each allocation (not stored).
+        seconds: Time limit.
+        fresh: Ignore a stored result.
+
+    Raises:
+        UnavailableError: when there is no virtual GPU here.
+        ChildError: when the case fails there (also stored).
+    """
+    stored = CACHE / f"{_digest(case.to_json(), _versions(case.model.partition(':')[0]))}.json.gz"
+    if not stacks and not fresh and stored.exists():
+        answer = json.loads(gzip.decompress(stored.read_bytes()))
+    else:
+        answer = _run_in_child(case, stacks, seconds)
+        if not stacks:
+            CACHE.mkdir(parents=True, exist_ok=True)
+            partial = stored.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(gzip.compress(json.dumps(answer).encode(), compresslevel=3))
+            partial.replace(stored)
+    if "error" in answer:
+        raise ChildError(answer["error"])
+    timeline = Timeline(answer["events"], [(name, at) for name, at in answer["marks"]], answer["labels"])
+    return Truth(
+        timeline,
+        answer["requested_peak_bytes"],
+        answer["allocated_peak_bytes"],
+        answer["reserved_peak_bytes"],
+        answer["retries"],
+        answer["criterion"],
+        answer["seconds"],
+    )
+
+
+def _run_in_child(case: Case, stacks: bool, seconds: float) -> dict[str, Any]:
+    key = (case.profile, case.workspaces)
+    if key not in _children or _children[key].process.poll() is not None:
+        _children[key] = _Child(*key, library_folder())
+    child = _children[key]
+    try:
+        answer = child.ask({"case": case.to_json(), "stacks": stacks}, seconds)
+    except ChildError as error:
+        _children.pop(key).stop()
+        return {"error": str(error)}
+    if answer.pop("unclean", False):
+        _children.pop(key).stop()
+    return answer
