@@ -1,8 +1,8 @@
 """Sizes in and out of text: `"24GB"` to bytes, bytes to `22.35 GiB`. The only Python file that knows 1000 and 1024.
 
-`humanfriendly`, `bitmath`, pydantic's `ByteSize` and Accelerate's converter read such strings too. This is our own because
-`import gpumem` may bring neither torch nor a dependency, and because a budget needs what none of them has: exact integer
-arithmetic rounded down, the core's 64-bit limit, and errors that say what to write instead.
+`humanfriendly`, `bitmath`, pydantic's `ByteSize` and Accelerate's converter read such strings too. This is our own
+because `import gpumem` may bring neither torch nor a dependency, and because a budget needs what none of them has: exact
+integer arithmetic rounded down, the core's 64-bit limit, and errors that say what to write instead.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _DIGITS_MAX = 40  # Longer numbers overflow in every unit; converting them would
 _HINT = 'write a number and a unit, such as "24GB" (10^9) or "24GiB" (2^30), or give bytes as an integer'
 
 
-def parse_bytes(size: int | float | str, what: str = "budget") -> int:
+def parse_bytes(size: float | str, what: str = "budget") -> int:
     """Read a size.
 
     Args:
         size: Bytes as an integer (or a float without a fraction), or a number with a unit: `"24GB"`, `"1.5 GiB"`,
-            `"800mb"`. `GB` is 10^9 and `GiB` 2^30 bytes. A fraction of a byte is dropped, so a budget is never exceeded.
+            `"800mb"`. `GB` is 10^9 and `GiB` 2^30 bytes. A fraction of a byte is dropped: no budget is exceeded.
         what: What the size is, for the error's text.
 
     Returns:
@@ -100,7 +100,7 @@ def _power(factor: int) -> int:
     return len(str(factor)) - 1
 
 
-def _checked(value: int, given: int | float | str, what: str) -> int:
+def _checked(value: int, given: float | str, what: str) -> int:
     if value <= 0:
         raise BudgetError(f"{what} must be positive, not {given!r}", _HINT)
     if value > MAX_BYTES:

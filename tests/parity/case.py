@@ -46,8 +46,14 @@ class Case:
     workspaces: str = "stub"
 
     def to_json(self) -> str:
-        """The case as one line of JSON with sorted keys."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        """The case as one line of JSON with sorted keys; fields of the loop that have their default are left out."""
+        default = LoopConfig()
+        config = {
+            field.name: getattr(self.config, field.name)
+            for field in dataclasses.fields(default)
+            if getattr(self.config, field.name) != getattr(default, field.name)
+        }
+        return json.dumps({**dataclasses.asdict(self), "config": config}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Case:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-import gpumem
+from gpumem.extract import extract as extract_spec
 from gpumem import ModelSpec
 from gpumem.extract.recorder import PHASES
 from tests.parity.case import Case
@@ -57,7 +57,7 @@ def extract(case: Case, loaded: LoadedModel, batches: Sequence[int] = (2, 3, 5))
     """
     config = case.config
     with _cudnn(case.cudnn):
-        return gpumem.extract(
+        return extract_spec(
             loaded.model,
             loaded.inputs,
             mode=config.mode,

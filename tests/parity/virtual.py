@@ -6,6 +6,7 @@ Environment: `GPUMEM_VGPU` (a folder with a built libfakecuda.so) replaces the b
 
 from __future__ import annotations
 
+import ast
 import atexit
 import dataclasses
 import functools
@@ -31,7 +32,7 @@ SOURCES = ROOT.parent / "shared" / "vgpu"
 CACHE = ROOT / "target" / "parity-cache"
 CASE_SECONDS = 120.0
 DEVICE_MIB = 200_000
-# The sources that decide what the child runs; their text is part of the cache key.
+# The sources that decide what the child runs; they are part of the cache key.
 _DECIDING = (
     "python/gpumem/loop.py",
     "python/gpumem/extract/inputs.py",
@@ -111,12 +112,26 @@ def library_folder() -> Path:
     return folder
 
 
+class _Essence(ast.NodeTransformer):
+    """Drops docstrings and what is raised: neither changes what a run that succeeds allocates."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return ast.Raise()
+
+
+def _essence(path: Path) -> str:
+    return ast.dump(_Essence().visit(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 @functools.cache
 def _versions(model_family: str) -> str:
     """Everything but the case that a result depends on."""
     packages = ["torch", *{"tv": ["torchvision"], "timm": ["timm"], "hf": ["transformers"]}.get(model_family, [])]
     texts = [f"{name} {importlib.metadata.version(name)}" for name in packages]
-    texts += [(ROOT / path).read_text() for path in _DECIDING]
+    texts += [_essence(ROOT / path) for path in _DECIDING]
     from tests.parity.models import source_of_family
 
     texts.append(source_of_family(model_family))

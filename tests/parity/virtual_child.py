@@ -15,6 +15,9 @@ import traceback
 from typing import Any
 
 import torch
+
+# Optimizers import it at first use; loaded here, its objects are out of sight of the collections between runs.
+import torch._dynamo
 from torch import nn
 
 from gpumem.extract.criterion import ChosenCriterion, choose_criterion
@@ -61,10 +64,15 @@ class Child:
 
     def _load(self, reference: str, batch: int) -> LoadedModel:
         if reference != self._reference or self._loaded is None:
-            self._loaded = None
+            self._loaded = self._criterion = None
+            gc.unfreeze()
+            gc.collect()
             self._loaded = load(reference)
             self._reference = reference
             self._criterion = self._probe(self._loaded, batch)
+            # Collections before and after each run then look at that run's objects only.
+            gc.collect()
+            gc.freeze()
         return self._loaded
 
     def _probe(self, loaded: LoadedModel, batch: int) -> ChosenCriterion | None:

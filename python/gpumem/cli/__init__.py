@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
         return EXIT_ERROR
     except Exception:
-        # Not the user's mistake: the traceback is what a bug report needs. Python's own exit code would mean "does not fit".
+        # Not the user's mistake: a bug report needs the traceback. Python's own exit code would mean "does not fit".
         traceback.print_exc()
         return EXIT_ERROR
     return EXIT_FITS

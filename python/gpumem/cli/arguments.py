@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from gpumem.errors import InputError
+from gpumem.sources import dtype_named
 
 _SHAPE = re.compile(r"\d+(,\d+)*")
 _INPUT_HINT = (
@@ -41,16 +42,7 @@ def _tensor(text: str) -> Any:
     if not _SHAPE.fullmatch(shape_text):
         raise InputError(f"cannot read the input shape {text!r}", _INPUT_HINT)
     shape = tuple(int(size) for size in shape_text.split(","))
-    return (shape, _dtype(dtype_text)) if dtype_text else shape
-
-
-def _dtype(name: str) -> Any:
-    import torch
-
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise InputError(f"torch has no dtype {name!r}", "for example float32, bfloat16, int64 or bool")
-    return dtype
+    return (shape, dtype_named(dtype_text)) if dtype_text else shape
 
 
 def parse_optimizer(text: str) -> str | tuple[str, dict[str, Any]]:
@@ -60,17 +52,18 @@ def parse_optimizer(text: str) -> str | tuple[str, dict[str, Any]]:
         InputError: if an argument cannot be read.
     """
     name, colon, rest = text.partition(":")
-    if not colon:
-        return text
+    return (name, _keywords(rest)) if colon else text
+
+
+def _keywords(text: str) -> dict[str, Any]:
+    unreadable = InputError(f"cannot read the optimizer's arguments {text!r}", "write sgd:momentum=0.9,nesterov=True")
     try:
-        call = ast.parse(f"_({rest})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
-            raise ValueError
-        arguments = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        call = ast.parse(f"_({text})", mode="eval").body
+        words = call.keywords if isinstance(call, ast.Call) and not call.args else []
+        values = {word.arg: ast.literal_eval(word.value) for word in words}
     except (SyntaxError, ValueError) as error:
-        raise InputError(
-            f"cannot read the optimizer's arguments {rest!r}", "write sgd:momentum=0.9,nesterov=True"
-        ) from error
-    if None in arguments:
-        raise InputError(f"cannot read the optimizer's arguments {rest!r}", "write sgd:momentum=0.9,nesterov=True")
-    return name, {str(key): value for key, value in arguments.items()}
+        raise unreadable from error
+    named = {name: value for name, value in values.items() if name is not None}
+    if not named or len(named) != len(words):
+        raise unreadable
+    return named

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 import gpumem
+from gpumem._core import find_gpu, parse_alloc_conf
 from gpumem.cli.arguments import parse_input, parse_optimizer
 from gpumem.cli.progress import progress
 from gpumem.errors import BatchDependentError, DoesNotFitError
 from gpumem.render import WIDTH, gpus_text, report_text
-from gpumem.units import format_bytes
+from gpumem.units import format_bytes, parse_bytes
 
 EXIT_DOES_NOT_FIT = 1
 
@@ -36,7 +37,10 @@ app = typer.Typer(
 )
 
 Model = Annotated[
-    str, typer.Argument(help="torchvision:NAME, timm:NAME, hf:NAME (config only) or package.module:factory", show_default=False)
+    str,
+    typer.Argument(
+        help="torchvision:NAME, timm:NAME, hf:NAME (config only) or package.module:factory", show_default=False
+    ),
 ]
 Batch = Annotated[int, typer.Option("--batch", "-b", help="Samples per step.")]
 Gpu = Annotated[str | None, typer.Option(help="Card, for example rtx3090 or a100-80gb; see `gpumem gpus`.")]
@@ -116,9 +120,17 @@ def _loop(
 
 
 def _target(
-    budget: str | None, stack: str | None, context: str | None, alloc_conf: str | None
+    gpu: str | None, budget: str | None, stack: str | None, context: str | None, alloc_conf: str | None
 ) -> dict[str, Any]:
-    return {"budget": budget, "stack": stack, "context": context, "alloc_conf": alloc_conf}
+    """The target's keywords; a name or size that is wrong is found here, before torch is imported."""
+    if gpu is not None:
+        find_gpu(gpu)
+    return {
+        "budget": None if budget is None else parse_bytes(budget),
+        "stack": stack,
+        "context": None if context is None else parse_bytes(context, "context"),
+        "alloc_conf": None if alloc_conf is None else parse_alloc_conf(alloc_conf),
+    }
 
 
 def _show(text: str) -> None:
@@ -173,9 +185,10 @@ def estimate(
     as_json: Json = False,
 ) -> None:
     """Say how much memory a training or inference loop takes at one batch size, and whether it fits."""
+    target = _target(gpu, budget, stack, context, alloc_conf)
     loop = _loop(mode, precision, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, gpu)
     named = _named(model, input, loop)
-    report = named.estimate(batch, _target(budget, stack, context, alloc_conf))
+    report = named.estimate(batch, target)
     if as_json:
         _json(named, report=report.to_dict())
     else:
@@ -205,9 +218,9 @@ def max_batch(
     """Find the largest batch that fits a card or a budget; the next larger one does not."""
     if gpu is None and budget is None:
         raise typer.BadParameter("give --gpu or --budget (or both)")
+    target = _target(gpu, budget, stack, context, alloc_conf)
     loop = _loop(mode, precision, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, gpu)
     named = _named(model, input, loop)
-    target = _target(budget, stack, context, alloc_conf)
     try:
         largest, report = _largest(named, target)
     except DoesNotFitError as error:

@@ -12,7 +12,7 @@ DELAY_S = 1.0
 
 @contextlib.contextmanager
 def progress(message: str, delay_s: float = DELAY_S) -> Iterator[None]:
-    """Show `message` on stderr while the block runs, once it has run for `delay_s`; nothing if stderr is no terminal."""
+    """Show `message` on stderr once the block has run for `delay_s`; nothing if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield
         return

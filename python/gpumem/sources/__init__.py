@@ -1,4 +1,4 @@
-"""Models by name, and what input a model wants: `torchvision:resnet50`, `timm:convnext_base`, `hf:gpt2`, `module:factory`.
+"""Models by name (`torchvision:resnet50`, `timm:convnext_base`, `hf:gpt2`, `module:factory`) and what input they want.
 
 Nothing is downloaded and, where the library's constructors allow it, no weight is materialised: models are built with
 meta parameters. Everything that was guessed is said in `Source.assumptions`.
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpumem.errors import UnknownNameError
 from gpumem.sources import from_factory, from_timm, from_torchvision, from_transformers
-from gpumem.sources.source import Source, nearest
+from gpumem.sources.source import Source, dtype_named, nearest
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LIBRARIES", "Source", "guess_input", "resolve"]
+__all__ = ["LIBRARIES", "Source", "dtype_named", "guess_input", "resolve"]
 
 LIBRARIES: Mapping[str, Callable[[str, str, Any], Source]] = {
     "torchvision": from_torchvision.resolve,
@@ -30,9 +30,9 @@ def resolve(name: str, *, mode: str = "train", input: Any = None) -> Source:
     """Build the model that `name` means.
 
     Args:
-        name: `torchvision:NAME`, `timm:NAME`, `hf:NAME` (a transformers model type, a local folder with a `config.json`,
-            or a repository whose config is in the local cache), or `package.module:factory`, where the factory is called
-            without arguments and returns a module or `(module, input)`.
+        name: `torchvision:NAME`, `timm:NAME`, `hf:NAME` (a transformers model type, a local folder with a
+            `config.json`, or a repository whose config is in the local cache), or `package.module:factory`, where the
+            factory is called without arguments and returns a module or `(module, input)`.
         mode: `train` or `infer`; decides whether an input of a transformers model carries labels.
         input: Input description that replaces the guess (see `gpumem.extract.inputs.parse_input`). For a transformers
             model, a bare shape is the shape of its main input, and the others follow.

@@ -1,7 +1,7 @@
 """Build a model without its weights: every parameter becomes a meta tensor the moment it is registered.
 
-Constructors run on the CPU, so drop-path schedules and index tables have their values (under `torch.device("meta")` they
-would have none), while initialisers meet meta tensors and cost nothing.
+Constructors run on the CPU, so drop-path schedules and index tables have their values (under `torch.device("meta")`
+they would have none), while initialisers meet meta tensors and cost nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def _meta_parameters() -> Iterator[None]:
             return None
         return nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
 
-    handle = register_module_parameter_registration_hook(to_meta)
+    hook: Any = to_meta  # torch's annotation says that hooks return None; what they return replaces the parameter.
+    handle = register_module_parameter_registration_hook(hook)
     try:
         yield
     finally:
@@ -45,6 +46,6 @@ def build_empty(build: Callable[[], nn.Module]) -> nn.Module:
             with _meta_parameters():
                 return build()
         except (NotImplementedError, RuntimeError):
-            # Some constructors mix their parameters with CPU tensors or read them (timm's swinv2_cr and vitamin). If the
-            # failure had another cause, it is raised from here.
+            # Some constructors mix their parameters with CPU tensors or read them (timm's swinv2_cr and vitamin). A
+            # failure with another cause is raised again from here.
             return build()

@@ -40,8 +40,9 @@ def resolve(name: str, mode: str, input: Any) -> Source:
 
 def guess_input(model: nn.Module, mode: str) -> tuple[Any, str] | None:
     """The input of an instance of one of timm's models: size it was built for, else the size of its configuration."""
-    config = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
-    size = config.get("input_size") if isinstance(config, dict) else None
+    found = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
+    config: dict[str, Any] = found if isinstance(found, dict) else {}
+    size = config.get("input_size")
     if not isinstance(size, (tuple, list)) or len(size) != 3:
         return None
     channels, height, width = (int(n) for n in size)

@@ -38,7 +38,8 @@ def resolve(name: str, mode: str, input: Any) -> Source:
     known = models.list_models()
     if name.lower() not in known:
         raise UnknownNameError(
-            f"torchvision has no model {name!r}", nearest_hint(name, known, "torchvision.models.list_models() lists them")
+            f"torchvision has no model {name!r}",
+            nearest_hint(name, known, "torchvision.models.list_models() lists them"),
         )
     builder = models.get_model_builder(name.lower())
     kind = builder.__module__.removeprefix("torchvision.models.").partition(".")[0]

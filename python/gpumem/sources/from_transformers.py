@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,16 +96,16 @@ def _config(transformers: Any, name: str) -> tuple[Any, str]:
     )
 
 
-def _head(transformers: Any, config: Any) -> tuple[str, Any]:
+def _head(transformers: Any, config: Any) -> tuple[str, Callable[[], nn.Module]]:
     """The name of the class to build and a function that builds it."""
     for architecture in config.architectures or ():
         model_class = getattr(transformers, architecture, None)
         if model_class is not None:
-            return architecture, lambda: model_class._from_config(config)
+            return architecture, functools.partial(model_class._from_config, config)
     for head in _HEADS:
         auto = getattr(transformers, head, None)
         if auto is not None and type(config) in auto._model_mapping:
-            return head, lambda: auto.from_config(config)
+            return head, functools.partial(auto.from_config, config)
     raise InputError(
         f"transformers has no model class that {type(config).__name__} alone can build",
         "build it yourself in a function and pass package.module:function",

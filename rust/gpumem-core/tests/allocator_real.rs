@@ -43,7 +43,7 @@ const fn case(conf: &'static str, total: u64, mix: Mix) -> Case {
     Case { conf, total, overhead: 0, descending: false, mix }
 }
 
-const CASES: [Case; 26] = [
+const CASES: [Case; 28] = [
     case("", 80 * GIB, PLAIN),
     Case { descending: true, ..case("", 80 * GIB, PLAIN) },
     case("", 80 * GIB, RECORDED),
@@ -51,6 +51,8 @@ const CASES: [Case; 26] = [
     Case { overhead: GIB / 3, ..case("", GIB, RECORDED) },
     case("", GIB, POOLS),
     case("", 80 * GIB, POOLS),
+    case("", GIB, Mix { toggle_expandable: true, ..POOLS }),
+    Case { descending: true, ..case("", GIB / 2, POOLS) },
     case("max_split_size_mb:20", GIB / 2, RECORDED),
     case("max_split_size_mb:64,max_non_split_rounding_mb:32", GIB, POOLS),
     case("max_split_size_mb:33", GIB / 2, PLAIN),
@@ -96,7 +98,9 @@ fn equals_the_real_allocator_after_every_event() {
         let mut counts = player::Counts::default();
         for trace in 0..traces as u64 {
             let script = Writer::script(number * 1_000_003 + trace, case.mix, events);
+            let settings = if case.conf.is_empty() { String::new() } else { format!("{},", case.conf) };
             let text: String = script.iter().map(|event| format!("{event}\n")).collect();
+            let text = text.replace("{settings}", &settings);
             let real = harness.run(&text, case.conf, case.total, case.overhead, case.descending);
             let mut player = Player::new(case.conf, case.total, case.overhead, case.descending);
             if let Err(difference) = player.compare(&script, &real) {

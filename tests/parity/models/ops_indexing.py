@@ -82,7 +82,7 @@ OPS: dict[str, Op] = {
     "masked_scatter": function("tokens", lambda h, x: h.masked_scatter(x > 1, h)),
     "sort": function("tokens", lambda h, x: h.sort(-1)[0]),
     "sort_middle": function("tokens", lambda h, x: h.sort(1)[0]),
-    "sort_descending_stable": function("tokens", lambda h, x: h.sort(-1, descending=True, stable=True)[0]),
+    "sort_descending_stable": function("tokens", lambda h, x: torch.sort(h, dim=-1, descending=True, stable=True)[0]),
     "sort_long": function("tokens", lambda h, x: h.flatten(1).sort(-1)[0]),
     "argsort": function("tokens", lambda h, x: h.gather(1, x.argsort(1))),
     "topk": function("tokens", lambda h, x: h.topk(3, -1)[0]),

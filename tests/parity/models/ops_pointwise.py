@@ -112,7 +112,7 @@ OPS |= {
     "linspace": function("tokens", lambda h, x: h * torch.linspace(0, 1, 128, device=h.device)),
     "new_zeros": function("tokens", lambda h, x: torch.cat([h, h.new_zeros(h.shape[0], 4, 128)], 1)),
     "ones_like_mask": function("tokens", lambda h, x: h.masked_fill(torch.ones_like(h, dtype=torch.bool), 0.0)),
-    "one_hot": function("rows", lambda h, x: h[:, :10] * f.one_hot(h.argmax(-1), 10)),
+    "one_hot": function("rows", lambda h, x: h * f.one_hot(h.argmax(-1), 128)),
     "logical": function("tokens", lambda h, x: h * ((x > 0) & (x < 1) | ~(x > 2)).to(h.dtype)),
     "bucketize": function("tokens", lambda h, x: h * torch.bucketize(x, torch.linspace(0, 1, 8, device=x.device))),
 }

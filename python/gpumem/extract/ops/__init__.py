@@ -20,6 +20,7 @@ from gpumem.extract.ops import (
     layer_norm,
     optimizers,
     padding,
+    pointwise,
     pooling,
     rearrange,
     resize,
@@ -27,6 +28,8 @@ from gpumem.extract.ops import (
     softmax,
 )
 from gpumem.extract.ops.registry import CHOICES, HANDLERS, VERIFIED
+
+pointwise.fill_gaps()
 
 __all__ = [
     "CHOICES",
@@ -45,6 +48,7 @@ __all__ = [
     "layer_norm",
     "optimizers",
     "padding",
+    "pointwise",
     "pooling",
     "rearrange",
     "resize",

@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem.extract.memory_format import is_dense
+from gpumem.extract.ops.pointwise import like_operands
 from gpumem.extract.ops.registry import handles
 from gpumem.extract.recorder import Recorder
 
@@ -81,5 +82,5 @@ def add(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         and is_dense(old)
         and _use_counts(old) == held_once_counts()
     ):
-        return aten.add_.Tensor(old, new)
-    return func(*args, **kwargs)
+        return old
+    return like_operands(func, args, kwargs)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gpumem.extract.memory_format import suggest_memory_format
-from gpumem.extract.ops.reduction_scratch import reduce_scratch
+from gpumem.extract.ops.reduction_scratch import WELFORD_INPUT_VEC, reduce_scratch
 from gpumem.extract.ops.registry import chooses, handles
 from gpumem.extract.recorder import Recorder, Temporaries
 
@@ -161,7 +161,7 @@ def _general_statistics(rec: Recorder, x: torch.Tensor) -> None:
             source = torch.empty_like(x, dtype=torch.float32)
             tmp.alloc(source.untyped_storage().nbytes())
         accumulate_itemsize = _accumulate_dtype(x.dtype).itemsize
-        reduce_scratch(rec, source, (0, *range(2, x.dim())), _WELFORD_VALUES * accumulate_itemsize)
+        reduce_scratch(rec, source, (0, *range(2, x.dim())), _WELFORD_VALUES * accumulate_itemsize, input_vec=WELFORD_INPUT_VEC)
 
 
 @handles(aten.native_batch_norm_backward.default)

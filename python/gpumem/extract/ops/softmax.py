@@ -67,20 +67,3 @@ def softmax_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
             tmp.contiguous(grad)
         tmp.contiguous(result)
     return output
-
-
-@handles(aten._safe_softmax.default)
-def safe_softmax(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The softmax of math attention: also finds rows that are wholly masked, and zeroes them."""
-    x, dim = args[0], args[1]
-    if not x.is_meta:
-        return func(*args, **kwargs)
-    dtype = (args[2] if len(args) > 2 else kwargs.get("dtype")) or x.dtype
-    output = torch.empty(x.shape, dtype=dtype, device="meta")
-    rec.requested(output)
-    with Temporaries(rec) as tmp:
-        tmp.free(tmp.contiguous(x))
-        tmp.alloc(x.numel())
-        tmp.alloc(x.numel() // max(1, x.shape[dim]))
-        tmp.alloc(output.element_size())
-    return output

@@ -66,8 +66,8 @@ impl Allocator {
         allocator
     }
 
-    /// Changes the settings of a running allocator, as `torch.cuda.memory._set_allocator_settings` does, except
-    /// that keys not named go back to their default. The memory fraction in force is left alone.
+    /// Changes the settings of a running allocator, as `torch.cuda.memory._set_allocator_settings` does: all of
+    /// them, keys not named go back to their default. The memory fraction in force stays.
     pub fn reconfigure(&mut self, conf: &AllocConf) {
         self.knobs = Knobs::new(conf);
     }
@@ -96,7 +96,7 @@ impl Allocator {
         self.process_events();
         let size = self.knobs.block_bytes(requested_bytes);
         let pool = self.pool_for(size);
-        let block = match self.take_free(pool, stream, size) {
+        let block = match self.take_free(pool, stream, size, self.knobs.expandable_segments) {
             Some(block) => block,
             None => self.obtain(requested_bytes, size, stream, pool)?,
         };

@@ -53,12 +53,12 @@ impl OutOfMemory {
     /// `process_bytes` is the figure NVML reports for this process, where it is known.
     #[must_use]
     pub fn message(&self, device: u32, process_bytes: Option<u64>) -> String {
-        let segment = Size(self.segment_bytes);
         match self.kind {
             OomKind::TooLarge => "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned(),
             OomKind::Rejected => format!(
                 "CUDA out of memory. Allocation was preemptively rejected because it would exceed \
-                 per_process_memory_fraction limit. Requested size: {segment}"
+                 per_process_memory_fraction limit. Requested size: {}",
+                Size(self.requested_bytes)
             ),
             OomKind::Exhausted => self.exhausted(device, process_bytes),
         }

@@ -131,7 +131,8 @@ impl Allocator {
         Ok(index)
     }
 
-    /// Step 1 of the failure chain: a free block of an overflow pool, for a request of the default pools.
+    /// Step 1 of the failure chain: a free block of an overflow pool, for a request of the default pools. Torch 2.14.1
+    /// passes over expandable blocks here, whether or not the option is on (measured on its `libc10_cuda`).
     pub(super) fn take_overflow(&mut self, request: &Request) -> Option<u32> {
         if request.pool != SMALL_POOL && request.pool != LARGE_POOL {
             return None;
@@ -143,7 +144,7 @@ impl Allocator {
             .filter_map(|&id| self.find_pool(id))
             .map(|index| self.private_pools[index].pool(small))
             .collect();
-        pools.into_iter().find_map(|pool| self.take_free(pool, request.stream, request.size))
+        pools.into_iter().find_map(|pool| self.take_free(pool, request.stream, request.size, false))
     }
 
     /// The part of a cache release that concerns private pools nobody uses.

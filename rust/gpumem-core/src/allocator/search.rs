@@ -13,15 +13,28 @@ impl Allocator {
         self.limit_bytes.is_some() && self.knobs.garbage_collection_threshold > 0.0
     }
 
-    /// Takes the best-fitting block out of a pool's free set (section 5).
+    /// Takes the best-fitting block out of a pool's free set (section 5); with `use_expandable` off, as if there
+    /// were no expandable ones.
     #[inline]
-    pub(super) fn take_free(&mut self, pool: u32, stream: StreamId, size: u64) -> Option<u32> {
+    pub(super) fn take_free(
+        &mut self,
+        pool: u32,
+        stream: StreamId,
+        size: u64,
+        use_expandable: bool,
+    ) -> Option<u32> {
         if self.collects_garbage() {
             self.pools[pool as usize].searches += 1;
         }
         let found = self.pools[pool as usize].free.best_fit(stream, size)?;
         let entry = self.pools[pool as usize].free.at(found);
-        let found = if self.blocks[entry.block].is_expandable() { self.prefer_middle(pool, found)? } else { found };
+        let found = if !self.blocks[entry.block].is_expandable() {
+            found
+        } else if use_expandable {
+            self.prefer_middle(pool, found)
+        } else {
+            self.skip_expandable(pool, found)?
+        };
         let free = &mut self.pools[pool as usize].free;
         let found_bytes = free.at(found).size;
         let max_split = self.knobs.max_split_bytes;
@@ -34,17 +47,20 @@ impl Allocator {
         Some(free.take(found))
     }
 
-    /// The search among expandable blocks: a block that can grow counts with the size it can grow to, so that
-    /// holes in the middle are filled first. With the option off, expandable blocks are passed over.
-    fn prefer_middle(&self, pool: u32, first: Position) -> Option<Position> {
+    fn skip_expandable(&self, pool: u32, first: Position) -> Option<Position> {
         let free = &self.pools[pool as usize].free;
         let mut found = first;
-        if !self.knobs.expandable_segments {
-            while self.blocks[free.at(found).block].is_expandable() {
-                found = free.next(found)?;
-            }
-            return Some(found);
+        while self.blocks[free.at(found).block].is_expandable() {
+            found = free.next(found)?;
         }
+        Some(found)
+    }
+
+    /// Among expandable blocks, one that can grow counts with the size it can grow to, so that holes in the middle
+    /// are filled first.
+    fn prefer_middle(&self, pool: u32, first: Position) -> Position {
+        let free = &self.pools[pool as usize].free;
+        let mut found = first;
         while let Some(next) = free.next(found) {
             let (block, after) = (&self.blocks[free.at(found).block], &self.blocks[free.at(next).block]);
             if !block.is_expandable() || self.reach(after) >= self.reach(block) {
@@ -52,7 +68,7 @@ impl Allocator {
             }
             found = next;
         }
-        Some(found)
+        found
     }
 
     fn reach(&self, block: &Block) -> u64 {

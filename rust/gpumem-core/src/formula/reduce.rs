@@ -67,6 +67,14 @@ impl ReduceKernel {
     }
 }
 
+impl ReduceKernel {
+    /// A kernel by what decides its launch: bytes of a partial result, and inputs read at once.
+    #[must_use]
+    pub const fn of(acc_bytes: u64, input_vec: u64) -> Self {
+        Self { acc_bytes, input_vec }
+    }
+}
+
 /// Global scratch of one reduction; both are zero when one block per output is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReduceScratch {

@@ -41,8 +41,9 @@ impl fmt::Display for Event {
             Self::ReleasePool { pool } => write!(f, "r {pool} 1"),
             Self::NoSplit { pool } => write!(f, "n {pool} 1"),
             Self::UseOnOom { pool } => write!(f, "u {pool} 1"),
+            // New settings replace all the old ones, so the case's own settings come first.
             Self::Expandable { enabled } => {
-                write!(f, "C expandable_segments:{}", if enabled { "True" } else { "False" })
+                write!(f, "C {{settings}}expandable_segments:{}", if enabled { "True" } else { "False" })
             }
             Self::Statistics => write!(f, "S"),
             Self::Layout => write!(f, "N"),

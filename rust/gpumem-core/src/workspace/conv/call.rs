@@ -53,6 +53,9 @@ pub enum InvalidConv {
     /// A tensor of the call has more than 2^64 bytes.
     #[error("convolution: a size does not fit 64 bits")]
     SizeOverflow,
+    /// The embedded table of rules is malformed (a defect of this build).
+    #[error("convolution: the embedded rule table is malformed")]
+    RuleTable,
 }
 
 /// One convolution call, as the module states it (a transposed convolution keeps its own direction here).
