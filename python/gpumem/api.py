@@ -18,7 +18,20 @@ _LARGEST_TRACED_BATCH = 1 << 16
 
 
 def extract(model: nn.Module, input: Any = None, **keywords: Any) -> ModelSpec:
-    """Trace a loop of `model` for every batch size; see `gpumem.extract.extract` for the keywords."""
+    """Trace a training or inference loop of `model` once, for every batch size.
+
+    Args:
+        model: Any module; it is not modified and its weights are not read.
+        input: Shape of one sample; None asks the model.
+        **keywords: mode, precision, optimizer, criterion, step, channels_last, zero_grad, accumulate, clip_grad_norm,
+            gpu; `gpumem.extract.extract` describes each.
+
+    Returns:
+        A `ModelSpec`, whose methods need no torch.
+
+    Raises:
+        GpumemError: the input is unknown or refused, a name is unknown, or the model cannot be traced.
+    """
     from gpumem.extract import extract as extract_spec
 
     return extract_spec(model, input, **keywords)

@@ -57,7 +57,7 @@ def report_text(
         *_layers(data),
         _phases(data),
         *_bullets("Assumed", [*notes, *data["assumptions"]]),
-        *_bullets("Operations never compared with CUDA (their bytes may be off)", data["unsupported"]),
+        *_unverified(data["unsupported"]),
     ]
     return _text(parts, width, color)
 
@@ -95,7 +95,8 @@ def _text(parts: Iterable[RenderableType], width: int, color: bool) -> str:
     )
     for part in parts:
         console.print(part)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+    lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
+    return "\n".join(line for before, line in zip(["", *lines], lines, strict=False) if line or before)
 
 
 def _table(*columns: str, title: str = "") -> Table:
@@ -135,14 +136,19 @@ def _heading(data: Mapping[str, Any], title: str) -> RenderableType:
 def _verdict(data: Mapping[str, Any]) -> list[RenderableType]:
     from rich.text import Text
 
-    budget = data["budget_bytes"]
-    if budget is None:
+    if data["budget_bytes"] is None:
         return []
+    limit = f"{format_bytes(data['budget_bytes'])} ({data['budget_bytes']:,} bytes)"
     need = data["device_peak"]["high"]
     if data["fits"]:
-        line = f"Fits in {format_bytes(budget)}: needs at most {format_bytes(need)}"
+        line = f"Fits in {limit}: needs at most {format_bytes(need)}"
+        if need > data["budget_bytes"]:
+            line = (
+                f"Fits in {limit} because the allocator gives cached segments back at the limit "
+                f"(without one: up to {format_bytes(need)})"
+            )
         return [Text(line, style="bold green")]
-    text = Text(f"Does not fit in {format_bytes(budget)}: may need {format_bytes(need)}", style="bold red")
+    text = Text(f"Does not fit in {limit}: may need {format_bytes(need)}", style="bold red")
     stopped = data["out_of_memory"]
     if stopped is not None:
         where = f" in {stopped['layer']}" if stopped["layer"] else ""
@@ -202,6 +208,16 @@ def _phases(data: Mapping[str, Any]) -> Table:
             sizes = [format_bytes(row[f"{name}_bytes"]) for name in ("requested", "allocated", "reserved")]
             table.add_row(row["phase"], *sizes)
     return table
+
+
+def _unverified(ops: Sequence[str]) -> list[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if not ops:
+        return []
+    title = f"{len(ops)} operations were never compared with CUDA; their bytes may be off"
+    return ["", Text(title, style="bold"), Padding(Text(", ".join(ops)), (0, 0, 0, 1))]
 
 
 def _bullets(title: str, lines: Sequence[str]) -> list[RenderableType]:

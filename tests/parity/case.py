@@ -1,4 +1,4 @@
-"""One comparison: a model reference, a batch and a loop. Plain data that travels as JSON and is the key of the cache."""
+"""One comparison: a model reference, a batch and a loop, as plain data that travels as JSON and keys the cache."""
 
 from __future__ import annotations
 

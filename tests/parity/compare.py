@@ -50,6 +50,17 @@ class Comparison:
     allocated_equal: bool
     reserved_equal: bool
 
+    @property
+    def off(self) -> frozenset[str]:
+        """Names of what is not equal: `requested`, `allocated`, `reserved` (peaks), `sequence`."""
+        equal = {
+            "requested": self.requested_equal,
+            "allocated": self.allocated_equal,
+            "reserved": self.reserved_equal,
+            "sequence": self.sequence_equal,
+        }
+        return frozenset(name for name, same in equal.items() if not same)
+
 
 def compare(case: Case, spec: ModelSpec, *, stacks: bool = False) -> Comparison:
     """Run the case on the virtual GPU and compare it with what the spec predicts.

@@ -39,14 +39,12 @@ def _sizes(
         start += 1
     left, right = left[start : start + _MOST_SIZES], right[start : start + _MOST_SIZES]
     at_truth, at_ours = at_truth + start, at_ours + start
-    found = []
+    found: list[str] = []
     for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        lines = [
-            f"{phase}: {tag}; cuda allocations {at_truth + i1}..{at_truth + i2}, ours {at_ours + j1}..{at_ours + j2}; "
-            f"after ours {_label(ours, at_ours + j1 - 1)}"
-        ]
+        places = f"cuda allocations {at_truth + i1}..{at_truth + i2}, ours {at_ours + j1}..{at_ours + j2}"
+        lines = [f"{phase}: {tag}; {places}; after ours {_label(ours, at_ours + j1 - 1)}"]
         lines += [f"    cuda {left[i]:>12,}  {_label(truth, at_truth + i)}" for i in range(i1, min(i2, i1 + 8))]
         lines += [f"    ours {right[j]:>12,}  {_label(ours, at_ours + j)}" for j in range(j1, min(j2, j1 + 8))]
         found.append("\n".join(lines))
@@ -56,10 +54,11 @@ def _sizes(
 def _frees(truth: Timeline, ours: Timeline, show: int) -> list[str]:
     """Allocations are equal: where does each free of theirs stand relative to ours?"""
     places_truth, places_ours = _free_places(truth), _free_places(ours)
-    found = []
-    for index in sorted(places_truth.keys() | places_ours.keys(), key=lambda i: min(
-        places_truth.get(i, 1 << 60), places_ours.get(i, 1 << 60)
-    )):
+    found: list[str] = []
+    for index in sorted(
+        places_truth.keys() | places_ours.keys(),
+        key=lambda i: min(places_truth.get(i, 1 << 60), places_ours.get(i, 1 << 60)),
+    ):
         theirs, mine = places_truth.get(index), places_ours.get(index)
         if theirs != mine and len(found) < show:
             sizes = ours.sizes()

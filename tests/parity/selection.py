@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpumem.loop import LoopConfig
@@ -85,8 +86,8 @@ def timm_selection() -> list[str]:
     for name in timm.list_models():
         by_module.setdefault(timm.models.model_entrypoint(name).__module__.rpartition(".")[2], []).append(name)
     ranked: list[tuple[int, str]] = []
-    for names in by_module.values():
-        names = [name for name in names if not any(word in name for word in _HUGE)]
+    for members in by_module.values():
+        names = [name for name in members if not _HUGE.search(name)]
         stride = max(1, len(names) // _PER_MODULE)
         ranked += list(enumerate(names[::stride][:_PER_MODULE]))
     # The first member of every family comes before the second of any: a sweep cut short is still broad.
@@ -95,7 +96,7 @@ def timm_selection() -> list[str]:
 
 _PER_MODULE = 6
 # Gigantic variants repeat their small siblings' structure and take minutes each.
-_HUGE = ("giant", "gigantic", "enormous", "_huge", "_xxlarge", "3b", "5b", "7b", "_6b", "_1b", "_2b", "so400m", "1280gf", "640gf", "_l2_")
+_HUGE = re.compile("giant|gigantic|enormous|_huge|_xxlarge|[357]b|_[126]b|so400m|1280gf|640gf|_l2_")
 
 
 def wide_models(families: list[str]) -> list[str]:

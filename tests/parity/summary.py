@@ -37,7 +37,6 @@ def read_results() -> list[dict[str, Any]]:
     return list(latest.values())
 
 
-
 def _family(line: dict[str, Any]) -> str:
     return str(json.loads(line["case"])["model"]).partition(":")[0]
 
@@ -141,7 +140,9 @@ def _largest_errors(lines: list[dict[str, Any]]) -> list[str]:
             rows.append((max(map(abs, errors)), _label(line), errors))
     text = ["| case | requested | allocated | reserved |\n|---|---|---|---|"]
     for _, name, errors in sorted(rows, reverse=True)[:60]:
-        text.append(f"| {name} | " + " | ".join(f"{100 * error:+.3f} %" if error else "equal" for error in errors) + " |")
+        text.append(
+            f"| {name} | " + " | ".join(f"{100 * error:+.3f} %" if error else "equal" for error in errors) + " |"
+        )
     return [*text, ""]
 
 
@@ -156,10 +157,10 @@ def write_summary() -> None:
         "",
         "Written by `python -m tests.parity.sweep summary` from the results of `... sweep run`; do not edit.",
         "",
-        "Truth: unmodified CUDA PyTorch on the virtual GPU (rtx3090 profile, cuDNN stub with workspace 0, 200 GB), three",
-        "steps from an empty allocator. Ours: `gpumem.extract` at batch 2, 3 and 5, then the core's timeline and",
-        f"simulated allocator at batch {BATCH} (or as stated). Peaks are equal to the byte or not equal; a sequence is equal",
-        "when every allocation size in order and every free are, frees between two allocations compared as a set.",
+        "Truth: unmodified CUDA PyTorch on the virtual GPU (rtx3090 profile, cuDNN stub with workspace 0, 200 GB),",
+        "three steps from an empty allocator. Ours: `gpumem.extract` at batch 2, 3 and 5, then the core's timeline and",
+        f"simulated allocator at batch {BATCH} (or as stated). Peaks are equal to the byte or not equal. A sequence is",
+        "equal when every allocation size in order and every free are; frees between two allocations count as a set.",
         f"Versions: {versions()}.",
         "",
         "## All",

@@ -95,7 +95,9 @@ def measure(case: Case, loaded: models.LoadedModel) -> dict[str, Any]:
 def _verdict(line: dict[str, Any]) -> str:
     if line["status"] != "ok":
         return f"{line['status']}: {line['error'][:160]}"
-    off = [name for name in ("requested", "allocated", "reserved", "phases", "allocations", "sequence") if not line[name]]
+    off = [
+        name for name in ("requested", "allocated", "reserved", "phases", "allocations", "sequence") if not line[name]
+    ]
     return "equal" if not off else "OFF: " + ", ".join(off)
 
 

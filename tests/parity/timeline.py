@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 
@@ -45,7 +46,7 @@ class Timeline:
     def phases(self) -> list[tuple[str, list[int]]]:
         """Events of each phase: `setup` first, then one entry per mark but the last."""
         borders = [("setup", 0), *self.marks, ("teardown", len(self.events))]
-        return [(name, self.events[at:end]) for (name, at), (_, end) in zip(borders, borders[1:], strict=False)]
+        return [(name, self.events[at:end]) for (name, at), (_, end) in itertools.pairwise(borders)]
 
     def phase_peaks_bytes(self) -> list[tuple[str, int]]:
         """Largest live requested bytes within each phase."""
@@ -68,8 +69,8 @@ class Timeline:
 def with_sorted_frees(events: Sequence[int]) -> list[int]:
     """Frees between two allocations in one canonical order.
 
-    At autocast exit C++ frees the cast weights in the order of a hash map keyed by addresses, which differs from process
-    to process; within a run of frees the order has no effect on what the allocator does next.
+    At autocast exit C++ frees the cast weights in the order of a hash map keyed by addresses, which differs from
+    process to process; within a run of frees the order has no effect on what the allocator does next.
     """
     ordered: list[int] = []
     run: list[int] = []

@@ -47,7 +47,11 @@ class UnavailableError(RuntimeError):
 
 
 class ChildError(RuntimeError):
-    """The case failed on the virtual GPU, or its child process died or ran too long."""
+    """The case failed on the virtual GPU, or its child process died."""
+
+
+class LateError(ChildError):
+    """The child did not answer in time; says nothing about the case, so it is not stored."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +157,7 @@ class _Child:
         environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
         if workspaces == "stub":
             environment |= {"FAKECUDA_CUDNN": "stub", "FAKECUDA_CUDNN_WS": "0"}
-        self.errors = tempfile.TemporaryFile()
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.parity.virtual_child"],
             stdin=subprocess.PIPE,
@@ -174,7 +178,7 @@ class _Child:
         ready, _, _ = select.select([self.process.stdout], [], [], seconds)
         if not ready:
             self.stop()
-            raise ChildError(f"no answer within {seconds:.0f} s")
+            raise LateError(f"no answer within {seconds:.0f} s")
         line = self.process.stdout.readline()
         if not line:
             self.process.wait()
@@ -213,7 +217,7 @@ def run(case: Case, *, stacks: bool = False, seconds: float = CASE_SECONDS, fres
 
     Raises:
         UnavailableError: when there is no virtual GPU here.
-        ChildError: when the case fails there (also stored).
+        ChildError: when the case fails there (also stored, unless it was only late).
     """
     stored = CACHE / f"{_digest(case.to_json(), _versions(case.model.partition(':')[0]))}.json.gz"
     if not stacks and not fresh and stored.exists():
@@ -246,6 +250,9 @@ def _run_in_child(case: Case, stacks: bool, seconds: float) -> dict[str, Any]:
     child = _children[key]
     try:
         answer = child.ask({"case": case.to_json(), "stacks": stacks}, seconds)
+    except LateError:
+        _children.pop(key).stop()
+        raise
     except ChildError as error:
         _children.pop(key).stop()
         return {"error": str(error)}

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ _GLUE = ("c10::impl::", "_ops::", "detail::", "wrapper_", "Functor", "redispatch
 
 
 def host_copy(model: nn.Module) -> nn.Module:
-    """A deep copy whose parameters are fresh untouched memory: values never matter here, and reading them costs time."""
+    """A deep copy whose parameters are fresh untouched memory: values never matter here, and reading them is slow."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for parameter in module._parameters.values():
@@ -67,9 +68,10 @@ class Child:
             self._loaded = self._criterion = None
             gc.unfreeze()
             gc.collect()
+            self._reference = ""
             self._loaded = load(reference)
-            self._reference = reference
             self._criterion = self._probe(self._loaded, batch)
+            self._reference = reference
             # Collections before and after each run then look at that run's objects only.
             gc.collect()
             gc.freeze()
@@ -168,9 +170,7 @@ def _normalised(trace: list[dict[str, Any]], stacks: bool) -> tuple[list[int], l
 def _frames(frames: list[dict[str, Any]]) -> str:
     cpp = [f["name"].split("(")[0][-80:] for f in frames if "at::" in f["name"] or "torch::autograd" in f["name"]]
     cpp = [name for name in cpp if not any(glue in name for glue in _GLUE)]
-    python = [
-        f"{os.path.basename(f['filename'])}:{f['line']} {f['name']}" for f in frames if f["filename"].endswith(".py")
-    ]
+    python = [f"{Path(f['filename']).name}:{f['line']} {f['name']}" for f in frames if f["filename"].endswith(".py")]
     return " < ".join(cpp[:6]) + " | " + " < ".join(python[:3])
 
 

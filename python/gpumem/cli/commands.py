@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import gpumem
+from gpumem import api
 from gpumem._core import find_gpu, parse_alloc_conf
 from gpumem.cli.arguments import parse_input, parse_optimizer
 from gpumem.cli.progress import progress
@@ -74,15 +75,15 @@ class _Named:
 
     def spec(self) -> gpumem.ModelSpec:
         with progress(f"tracing {self.description}"):
-            return gpumem.extract(self.model, self.input, **self.loop)
+            return api.extract(self.model, self.input, **self.loop)
 
     def estimate(self, batch: int, target: dict[str, Any]) -> gpumem.Report:
         with progress(f"tracing {self.description}"):
-            return gpumem.estimate(self.model, self.input, batch=batch, **self.loop, **target)
+            return api.estimate(self.model, self.input, batch=batch, **self.loop, **target)
 
     def max_batch(self, target: dict[str, Any]) -> int:
         with progress(f"tracing {self.description} at every batch size asked for"):
-            return gpumem.max_batch(self.model, self.input, **self.loop, **target)
+            return api.max_batch(self.model, self.input, **self.loop, **target)
 
 
 def _named(name: str, input_text: str | None, loop: dict[str, Any]) -> _Named:

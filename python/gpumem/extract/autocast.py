@@ -149,14 +149,15 @@ def _kernel(op: Any, policy: str) -> Callable[..., Any]:
 
 
 @functools.cache
-def _register_kernels() -> list[torch.library.Library]:
+def _register_kernels() -> list[Any]:
     """Once per process: nobody else owns the key, so the kernels act only where it is switched on."""
     header = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
-    fallthrough = torch.library.Library("_", "IMPL")
+    # `Library.fallback` exists since torch 2.6; this is what it calls.
+    fallthrough: Any = torch._C._dispatch_library("IMPL", "_", _KEY_NAME)  # type: ignore[attr-defined]
     aten = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fallthrough.fallback(torch.library.fallthrough_kernel, _KEY_NAME)
+        fallthrough.fallback_fallthrough()
         for name, policy in read_policies(header.read_text()).items():
             packet, _, overload = name.partition(".")
             op = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)

@@ -101,7 +101,18 @@ def _setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # CUDA fills the view; the meta path would make a scalar tensor first.
         tensor[index].fill_(value)
         return None
+    if _is_meta(tensor) and isinstance(value, (int, float, bool)) and _is_mask(index):
+        # One number under a mask is a masked_fill that needs no scalar on the device.
+        mask = indices[0]
+        tensor.masked_fill_(mask.reshape(*mask.shape, *[1] * (tensor.dim() - mask.dim())), value)
+        return None
     return func(*args)
+
+
+def _is_mask(index: Any) -> bool:
+    if isinstance(index, tuple):
+        return len(index) == 1 and _is_mask(index[0])
+    return isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.dim() > 0
 
 
 _Tensor: Any = torch.Tensor

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,6 +28,9 @@ class _ForThread:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        return isinstance(instance, self._original)
 
 
 @contextlib.contextmanager
@@ -81,6 +85,8 @@ def _inference_mode(mode: Any = True) -> Any:
 
 
 class _Stream:
+    """Stands for streams and events: everything happens in order."""
+
     cuda_stream = 0
     stream_id = 0
     device = torch.device("cuda", 0)
@@ -94,6 +100,37 @@ class _Stream:
 
     @staticmethod
     def wait_stream(stream: Any) -> None: ...
+
+    @staticmethod
+    def wait_event(event: Any) -> None: ...
+
+    @staticmethod
+    def record(stream: Any = None) -> None: ...
+
+    @staticmethod
+    def wait(stream: Any = None) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Properties:
+    """What `torch.cuda.get_device_properties` may be asked for: only what decides about kernels."""
+
+    major: int
+    minor: int
+    name: str = "traced CUDA device"
+
+
+# Random generators, statistics and devices of `torch.cuda` that a model may set; nothing follows from them here.
+_IGNORED = (
+    "_lazy_init", "init", "synchronize", "empty_cache", "set_device", "set_stream", "manual_seed", "manual_seed_all",
+    "seed", "seed_all", "set_rng_state", "set_rng_state_all", "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+)  # fmt: skip
+# Counters that a model may print. Zero, because the trace does not know an allocator.
+_ZERO = (
+    "current_device", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
+    "initial_seed", "utilization",
+)  # fmt: skip
 
 
 def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None]) -> list[tuple[Any, str, Any]]:
@@ -111,13 +148,19 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
         (torch.cuda, "is_available", always(True)),
         (torch.cuda, "is_initialized", always(True)),
         (torch.cuda, "is_bf16_supported", always(capability >= (8, 0))),
-        (torch.cuda, "current_device", always(0)),
         (torch.cuda, "device_count", always(1)),
-        (torch.cuda, "_lazy_init", nothing),
-        (torch.cuda, "init", nothing),
-        (torch.cuda, "synchronize", nothing),
-        (torch.cuda, "empty_cache", nothing),
+        *((torch.cuda, name, nothing) for name in _IGNORED),
+        *((torch.cuda, name, always(0)) for name in _ZERO),
+        # What `with torch.cuda.device(...)` calls; -1 says that there is nothing to go back to.
+        (torch.cuda, "_exchange_device", always(-1)),
+        (torch.cuda, "_maybe_exchange_device", always(-1)),
+        (torch.cuda, "get_rng_state", lambda *args, **kwargs: torch.zeros(16, dtype=torch.uint8)),
+        (torch.cuda, "get_device_properties", always(_Properties(*capability))),
+        (torch.cuda, "get_device_name", always(_Properties.name)),
+        (torch.cuda, "Stream", always(_Stream)),
+        (torch.cuda, "Event", always(_Stream)),
         (torch.cuda, "current_stream", always(_Stream)),
+        (torch.cuda, "default_stream", always(_Stream)),
         (torch.cuda, "get_device_capability", always(capability)),
         (torch.cuda, "is_current_stream_capturing", always(False)),
         (torch, "inference_mode", _inference_mode),
@@ -126,6 +169,7 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
         # GradScaler and fused optimizers ask for it; the answer decides which kernels are called.
         (torch.backends.cudnn, "is_available", always(True)),
     ]
+    replacements += _without_compiler()
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
         replacements += [
@@ -136,29 +180,13 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
     return replacements
 
 
-@contextlib.contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Python's and torch's CPU generators are as before afterwards (numpy's too when it is loaded)."""
-    import sys
-
-    numpy = sys.modules.get("numpy")
-    python_state, torch_state = random.getstate(), torch.get_rng_state()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        torch.set_rng_state(torch_state)
-        if numpy is not None and numpy_state is not None:
-            numpy.random.set_state(numpy_state)
-
-
-def seed_everything(seed: int = 0) -> None:
-    """Same Python-level random choices (layer drop, masks drawn on the host) in every trace."""
-    import sys
-
-    random.seed(seed)
-    torch.manual_seed(seed)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed)
+def _without_compiler() -> list[tuple[Any, str, Any]]:
+    """What runs compiled code in this thread uncompiled. Only when dynamo is loaded, which takes a second."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return []
+    if hasattr(dynamo, "_callback_from_stance"):
+        return [(dynamo, "_callback_from_stance", lambda callback: None)]
+    # Before torch 2.6.
+    set_eval_frame = dynamo.set_eval_frame
+    return [(dynamo, "set_eval_frame", lambda callback: set_eval_frame(None))]

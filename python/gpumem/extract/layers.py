@@ -39,6 +39,9 @@ def layers_followed(index: dict[int, int], rec: Recorder) -> Iterator[None]:
         rec.enter_layer(layer)
         try:
             return original(module, *args, **kwargs)
+        except BaseException:
+            rec.note_failure()
+            raise
         finally:
             rec.leave_layer()
 

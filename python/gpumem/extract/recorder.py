@@ -15,7 +15,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpumem.errors import DataDependentError
+from gpumem.extract.host_reads import is_harmless, where
 from gpumem.extract.memory_format import is_contiguous
+from gpumem.extract.operands import CHECKS, one_device
 
 Handler = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -51,6 +54,8 @@ class Recorder(TorchDispatchMode):
         flops: Floating-point operations by `(layer, phase)`.
         depends_on_capability: Whether a kernel was chosen by compute capability.
         host_reads: `(op, layer)` of each read of a value that does not exist in a trace; a zero was returned.
+        allow_host_reads: Answer every such read with zeros, instead of raising where it is not known to be harmless.
+        failed_layer: The innermost layer whose forward pass raised, or None.
         unverified: ATen ops that were never part of a run whose events equal CUDA's.
     """
 
@@ -63,12 +68,15 @@ class Recorder(TorchDispatchMode):
         self.categories: dict[int, str] = {}
         self.flops: dict[tuple[int, int], int] = {}
         self.host_reads: list[tuple[str, int]] = []
+        self.allow_host_reads = False
         self.unverified: set[str] = set()
         self.ops: list[str] = []
         self.layers: list[str] = [""]
         self.depends_on_capability = False
+        self.failed_layer: int | None = None
         self._handlers = handlers
         self._verified = verified
+        self._checks = dict(CHECKS)
         self._op_index: dict[Any, int] = {}
         self._live: dict[int, _StorageDeath] = {}
         self._cublas: set[bool] = set()
@@ -120,6 +128,16 @@ class Recorder(TorchDispatchMode):
         else:
             numbers.append(number)
             layers.append(self._layer)
+
+    def note_failure(self) -> None:
+        """An exception is leaving the current layer; the innermost one stands."""
+        if self.failed_layer is None:
+            self.failed_layer = self._layer
+
+    @property
+    def phase(self) -> str:
+        """The phase that began last."""
+        return PHASES[self._phase]
 
     @property
     def in_backward(self) -> bool:
@@ -204,8 +222,21 @@ class Recorder(TorchDispatchMode):
             self.scratch("cublas_workspace", [int(backward)])
 
     def host_read(self, op: str) -> None:
-        """A value is read that a trace does not have: a zero is returned, and the report says so."""
-        self.host_reads.append((op, self._origin()[1]))
+        """A value is read that a trace does not have: the caller answers zero, and the report lists the place.
+
+        Raises:
+            DataDependentError: unless the reading code is known to be harmless or zeros are allowed everywhere.
+        """
+        if not is_harmless():
+            if not self.allow_host_reads:
+                raise DataDependentError(
+                    f"{op} in '{self.layer_path()}' reads tensor values on the host ({where()}), which a trace has not",
+                    "trace a part without it, replace it by a shape-based computation, or pass host_reads='zeros' to "
+                    "answer zeros (the estimate then holds for inputs that behave so)",
+                    self.layer_path(),
+                    op,
+                )
+            self.host_reads.append((op, self._origin()[1]))
 
     def layer_path(self) -> str:
         """Dotted path of the module that is running."""
@@ -247,15 +278,24 @@ class Recorder(TorchDispatchMode):
 
     # ------------------------------------------------------------------ dispatch
 
+    def _first_seen(self, func: Any) -> int:
+        op = self._op_index[func] = len(self.ops)
+        self.ops.append(str(func))
+        if str(func) not in self._verified:
+            self.unverified.add(str(func))
+        if torch.Tag.pointwise in func.tags:
+            self._checks.setdefault(func, one_device)
+        return op
+
     def __torch_dispatch__(
         self, func: Any, types: Iterable[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         op = self._op_index.get(func)
         if op is None:
-            op = self._op_index[func] = len(self.ops)
-            self.ops.append(str(func))
-            if str(func) not in self._verified:
-                self.unverified.add(str(func))
+            op = self._first_seen(func)
+        check = self._checks.get(func)
+        if check is not None:
+            check(args)
         outer, self._op = self._op, op
         try:
             handler = self._handlers.get(func)

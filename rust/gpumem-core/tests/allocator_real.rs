@@ -5,6 +5,8 @@
 //! `GPUMEM_TORCH_PYTHON` names the Python to look in; `GPUMEM_REAL_TRACES` (5) and `GPUMEM_REAL_EVENTS` (800) set
 //! how many scripts per configuration and how many events per script.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 #[path = "real/harness.rs"]
 mod harness;
 #[path = "real/player.rs"]
@@ -99,7 +101,7 @@ fn equals_the_real_allocator_after_every_event() {
         for trace in 0..traces as u64 {
             let script = Writer::script(number * 1_000_003 + trace, case.mix, events);
             let settings = if case.conf.is_empty() { String::new() } else { format!("{},", case.conf) };
-            let text: String = script.iter().map(|event| format!("{event}\n")).collect();
+            let text: String = script.iter().flat_map(|event| [event.to_string(), "\n".to_owned()]).collect();
             let text = text.replace("{settings}", &settings);
             let real = harness.run(&text, case.conf, case.total, case.overhead, case.descending);
             let mut player = Player::new(case.conf, case.total, case.overhead, case.descending);

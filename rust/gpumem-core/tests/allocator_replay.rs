@@ -7,6 +7,8 @@
 //! number is not recorded; it must lie between what the trace shows to fit and the smallest attempt it shows to
 //! fail, and the replay is run at both ends. Which segments are then released, and when, is the simulator's answer.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 #[path = "replay/trace.rs"]
 mod trace;
 
@@ -122,9 +124,10 @@ fn replay(trace: &Trace, capacity: u64, counts: &mut Counts) -> Result<(), Strin
 fn layout(allocator: &Allocator) -> Layout {
     let segments = allocator.snapshot();
     let blocks = segments.iter().flat_map(|segment| {
-        segment.blocks.iter().map(|block| {
-            (segment.address, block.address, block.size_bytes, block.state == BlockState::ActiveAllocated)
-        })
+        segment
+            .blocks
+            .iter()
+            .map(|block| (segment.address, block.address, block.size_bytes, block.state == BlockState::ActiveAllocated))
     });
     blocks.collect()
 }

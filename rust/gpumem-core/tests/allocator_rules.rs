@@ -1,5 +1,7 @@
 //! The worked values of facts/allocator.md, each checked there against the real `libc10_cuda`.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use gpumem_core::allocator::{
     AllocConf, Allocator, BlockId, BlockState, ConfError, Driver, OomKind, PoolError, PoolId, StreamId, TieBreak,
 };
@@ -83,7 +85,7 @@ fn nothing_is_allocated_for_zero_bytes() {
     assert_eq!((block, allocator.address(block), reserved(&allocator)), (BlockId::NULL, 0, 0));
     allocator.free(block);
     allocator.free(block);
-    assert_eq!(allocator.stats().allocation.all.allocated, 0);
+    assert_eq!(allocator.stats().allocation.all.peak, 0);
 }
 
 #[test]
@@ -118,13 +120,38 @@ fn expandable_worked_trace() {
 }
 
 #[test]
+fn expandable_holes_are_filled_before_the_tail_grows() {
+    let mut allocator = allocator("expandable_segments:True");
+    let blocks = [20, 20, 20, 20, 19].map(|mib| allocator.alloc(mib * MIB, STREAM).unwrap());
+    allocator.free(blocks[2]);
+    allocator.free(blocks[0]);
+    // The tail of 1 MiB could grow; of the two holes, equal in size and reach, the first is used.
+    let filled = [1, 20].map(|mib| allocator.alloc(mib * MIB + 512, STREAM).unwrap());
+    assert_eq!(allocator.address(filled[0]), allocator.address(blocks[1]) - 20 * MIB);
+    assert_eq!(allocator.address(filled[1]), allocator.address(blocks[4]) + 19 * MIB);
+    assert_eq!(reserved(&allocator), 120 * MIB);
+}
+
+#[test]
+fn an_expandable_range_covers_nine_eighths_of_the_device() {
+    const GAP: u64 = 1 << 40; // between ranges, the simulated driver's choice
+    let mut allocator = small_device("expandable_segments:True", GIB);
+    let first = allocator.alloc(2 * MIB, STREAM).unwrap();
+    let second = allocator.alloc(2 * MIB, StreamId(7)).unwrap();
+    let range = allocator.address(second) - allocator.address(first) - GAP;
+    assert_eq!(range, (GIB + GIB / 8).next_multiple_of(20 * MIB));
+}
+
+#[test]
 fn equal_blocks_by_segment_age_or_by_address() {
     let reused = |tie_break| {
         let driver = Driver::unlimited().descending().with_tie_break(tie_break);
         let mut allocator = Allocator::new(&AllocConf::default(), driver);
         let blocks = [(); 3].map(|()| allocator.alloc(40 * MIB, STREAM).unwrap());
         let addresses = blocks.map(|block| allocator.address(block));
-        blocks.iter().for_each(|&block| allocator.free(block));
+        for block in blocks {
+            allocator.free(block);
+        }
         let again = allocator.alloc(40 * MIB, STREAM).unwrap();
         addresses.iter().position(|&address| address == allocator.address(again)).unwrap()
     };
@@ -347,10 +374,7 @@ fn refused_settings_name_key_and_value() {
             "per_process_memory_fraction:nan",
             "allocator setting `per_process_memory_fraction:nan`: the value must be a number from 0 to 1",
         ),
-        (
-            "expandable_segments:true",
-            "allocator setting `expandable_segments:true`: the value must be True or False",
-        ),
+        ("expandable_segments:true", "allocator setting `expandable_segments:true`: the value must be True or False"),
         (
             "roundup_power2_divisions:3",
             "allocator setting `roundup_power2_divisions:3`: the value must be a power of two, or a list \
@@ -401,8 +425,7 @@ fn a_restored_snapshot_continues_as_before() {
     original.free(blocks[1]);
     original.free(blocks[3]);
     let segments = original.snapshot();
-    let (mut restored, handed_out) =
-        Allocator::restore(&AllocConf::default(), Driver::unlimited(), &segments).unwrap();
+    let (mut restored, handed_out) = Allocator::restore(&AllocConf::default(), Driver::unlimited(), &segments).unwrap();
     assert_eq!(restored.snapshot(), segments);
     assert_eq!(handed_out.len(), 3);
     for bytes in [700_000, 25 * MIB, 512] {

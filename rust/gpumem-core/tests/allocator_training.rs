@@ -1,5 +1,7 @@
 //! A whole training run: the peaks the real allocator reported for the same events, and how long they take here.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;

@@ -9,13 +9,21 @@ use crate::errors::to_python;
 #[pyclass(frozen, eq, get_all, module = "gpumem._core")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GpuProfile {
+    /// Canonical short name, such as `rtx3090`.
     name: String,
+    /// What `torch.cuda.get_device_name()` says on it.
     torch_name: String,
+    /// Other accepted names.
     aliases: Vec<String>,
+    /// Compute capability `(major, minor)`.
     capability: (u32, u32),
+    /// Streaming multiprocessors.
     sm_count: u32,
+    /// Bytes of memory as `torch.cuda.mem_get_info()` reports them.
     total_bytes: u64,
+    /// Whether somebody read `total_bytes` from a card; otherwise it is from a specification.
     total_bytes_measured: bool,
+    /// Where `total_bytes` was found.
     total_bytes_source: String,
 }
 

@@ -11,8 +11,11 @@ use serde::Serialize;
 #[pyclass(frozen, eq, get_all, module = "gpumem._core")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quantity {
+    /// No less than this is expected, bytes.
     low: u64,
+    /// The best single answer, bytes.
     likely: u64,
+    /// No more than this is expected, bytes.
     high: u64,
 }
 
@@ -52,36 +55,43 @@ impl From<report::Report> for Report {
 
 #[pymethods]
 impl Report {
+    /// Batch size.
     #[getter]
     fn batch(&self) -> u64 {
         self.core.batch
     }
 
+    /// Bytes asked for by the program (`requested_bytes` of the allocator), at their peak.
     #[getter]
     fn requested_peak(&self) -> Quantity {
         self.core.requested_peak.into()
     }
 
+    /// `torch.cuda.max_memory_allocated()`.
     #[getter]
     fn allocated_peak(&self) -> Quantity {
         self.core.allocated_peak.into()
     }
 
+    /// `torch.cuda.max_memory_reserved()`.
     #[getter]
     fn reserved_peak(&self) -> Quantity {
         self.core.reserved_peak.into()
     }
 
+    /// Reserved bytes plus the CUDA context: the whole process, as nvidia-smi shows it.
     #[getter]
     fn device_peak(&self) -> Quantity {
         self.core.device_peak.into()
     }
 
+    /// Bytes that the process may take, or None when neither a budget nor a GPU was given.
     #[getter]
     fn budget_bytes(&self) -> Option<u64> {
         self.core.budget_bytes
     }
 
+    /// Whether the loop runs through within the budget at the upper end of the uncertainty; None without a budget.
     #[getter]
     fn fits(&self) -> Option<bool> {
         self.core.fits
@@ -99,6 +109,7 @@ impl Report {
         self.core.breakdown.clone()
     }
 
+    /// What was assumed, one sentence each.
     #[getter]
     fn assumptions(&self) -> Vec<String> {
         self.core.assumptions.clone()

@@ -11,7 +11,7 @@ from gpumem.extract.inputs import TensorSpec
 from tests.parity.models.base import LoadedModel
 
 _SMALL = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
-_Made = tuple[Any, dict[str, TensorSpec]]
+_Made = tuple[Any, dict[str, Any]]
 
 
 def _ids(length: int) -> TensorSpec:
@@ -26,7 +26,7 @@ def _image(side: int = 224) -> dict[str, TensorSpec]:
     return {"pixel_values": TensorSpec((3, side, side)), "labels": TensorSpec((), torch.int64)}
 
 
-_ATTENTION_MASK = {"attention_mask": TensorSpec((64,), torch.int64, fill=1.0)}
+_MASK = {"attention_mask": TensorSpec((64,), torch.int64, fill=1.0)}
 
 
 def _transformers() -> Any:
@@ -47,7 +47,7 @@ def _causal(prefix: str, length: int = 128, **config: Any) -> Callable[[], _Made
     return make
 
 
-def _of(model: str, config: str, inputs: dict[str, TensorSpec], **arguments: Any) -> Callable[[], _Made]:
+def _of(model: str, config: str, inputs: dict[str, Any], **arguments: Any) -> Callable[[], _Made]:
     def make() -> _Made:
         t = _transformers()
         return getattr(t, model)(getattr(t, config)(**arguments)), inputs
@@ -79,7 +79,7 @@ def _vision_text() -> _Made:
 _BUILDERS: dict[str, Callable[[], _Made]] = {
     "gpt2": _of("GPT2LMHeadModel", "GPT2Config", _text(), n_layer=2),
     "gpt_neox": _of("GPTNeoXForCausalLM", "GPTNeoXConfig", _text(), vocab_size=8000, **_SMALL),
-    "bert": _of("BertForMaskedLM", "BertConfig", _text(**_ATTENTION_MASK), num_hidden_layers=2),
+    "bert": _of("BertForMaskedLM", "BertConfig", {**_MASK, **_text()}, num_hidden_layers=2),
     "bert_classifier": _of(
         "BertForSequenceClassification",
         "BertConfig",
@@ -159,9 +159,7 @@ _BUILDERS: dict[str, Callable[[], _Made]] = {
         num_hidden_layers=2,
         apply_spec_augment=False,
     ),
-    "mamba": _of(
-        "MambaForCausalLM", "MambaConfig", _text(32), vocab_size=4000, hidden_size=128, num_hidden_layers=2
-    ),
+    "mamba": _of("MambaForCausalLM", "MambaConfig", _text(32), vocab_size=4000, hidden_size=128, num_hidden_layers=2),
     "clip": _clip,
     "siglip": _vision_text,
 }

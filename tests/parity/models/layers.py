@@ -14,7 +14,9 @@ _TOKENS = (64, 128)
 
 
 class _Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.RNNBase], bidirectional: bool = False, batch_first: bool = True, layers: int = 2) -> None:
+    def __init__(
+        self, kind: Callable[..., nn.RNNBase], bidirectional: bool = False, batch_first: bool = True, layers: int = 2
+    ) -> None:
         super().__init__()
         self.inner = kind(
             128, 256, layers, batch_first=batch_first, bidirectional=bidirectional, dropout=0.1 if layers > 1 else 0.0
@@ -23,16 +25,16 @@ class _Recurrent(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.inner.batch_first:
-            return torch.as_tensor(self.head(self.inner(x.transpose(0, 1))[0][-1]))
-        return torch.as_tensor(self.head(self.inner(x)[0][:, -1]))
+            return self.head(self.inner(x.transpose(0, 1))[0][-1])
+        return self.head(self.inner(x)[0][:, -1])
 
 
 class _Cells(nn.Module):
     """A loop over time in Python, as hand-written recurrent models have it."""
 
-    def __init__(self, kind: type[nn.RNNCellBase]) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNCellBase]) -> None:
         super().__init__()
-        self.cell = kind(128, 256)  # type: ignore[call-arg]
+        self.cell = kind(128, 256)
         self.head = nn.Linear(256, 1000)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -40,7 +42,7 @@ class _Cells(nn.Module):
         for step in x.unbind(1):
             state = self.cell(step, state)
         hidden = state[0] if isinstance(state, tuple) else state
-        return torch.as_tensor(self.head(hidden))
+        return self.head(hidden)
 
 
 class _Attention(nn.Module):
@@ -51,7 +53,7 @@ class _Attention(nn.Module):
         self.need_weights = need_weights
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.head(self.inner(x, x, x, need_weights=self.need_weights)[0].mean(1)))
+        return self.head(self.inner(x, x, x, need_weights=self.need_weights)[0].mean(1))
 
 
 class _Transformer(nn.Module):
@@ -64,7 +66,7 @@ class _Transformer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x if self.time == 1 else x.transpose(0, 1)
         mask = nn.Transformer.generate_square_subsequent_mask(64, device=x.device)
-        return torch.as_tensor(self.head(self.inner(x, x, tgt_mask=mask).mean(self.time)))
+        return self.head(self.inner(x, x, tgt_mask=mask).mean(self.time))
 
 
 class _Encoder(nn.Module):
@@ -77,7 +79,7 @@ class _Encoder(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device) if self.padded else None
-        return torch.as_tensor(self.head(self.inner(x, src_key_padding_mask=mask).mean(1)))
+        return self.head(self.inner(x, src_key_padding_mask=mask).mean(1))
 
 
 def _mlp(*layers: nn.Module) -> nn.Module:
@@ -112,7 +114,7 @@ _BUILDERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 RECURRENT = tuple(name for name in _BUILDERS if name.startswith(("lstm", "gru", "rnn")) and not name.endswith("cell"))
-"""Layers that use cuDNN when it is enabled; the virtual GPU cannot run those (../shared/vgpu/README.md), so cases switch cuDNN off."""
+"""Layers that use cuDNN when it is on, which the virtual GPU cannot run (its README): cases switch it off."""
 
 
 def names() -> list[str]:

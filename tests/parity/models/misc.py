@@ -1,4 +1,4 @@
-"""`misc:` what real code does besides stacking layers: custom functions, ties, frozen parts, LoRA, control flow, devices."""
+"""`misc:` what real code does besides stacking layers: ties, frozen parts, LoRA, control flow, devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Swish(torch.autograd.Function):
         return x * torch.sigmoid(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
         (x,) = ctx.saved_tensors
         s = torch.sigmoid(x)
         return grad * (s + x * s * (1 - s))
@@ -41,7 +41,7 @@ class _StraightThrough(torch.autograd.Function):
         return x.round()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
         return grad
 
 
@@ -60,7 +60,7 @@ class CustomFunction(_Base):
     """Two custom autograd functions."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.head(_StraightThrough.apply(_Swish.apply(self.body(x)))))
+        return self.head(_StraightThrough.apply(_Swish.apply(self.body(x))))
 
 
 class TiedWeights(nn.Module):
@@ -74,7 +74,7 @@ class TiedWeights(nn.Module):
         self.head.weight = self.embed.weight
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.head(self.body(self.embed(ids))))
+        return self.head(self.body(self.embed(ids)))
 
 
 class FrozenBody(_Base):
@@ -85,7 +85,7 @@ class FrozenBody(_Base):
         self.body.requires_grad_(False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.head(self.body(x)))
+        return self.head(self.body(x))
 
 
 class FrozenMiddle(nn.Module):
@@ -97,7 +97,7 @@ class FrozenMiddle(nn.Module):
         self.middle.requires_grad_(False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.head(self.middle(self.first(x).relu()).relu()))
+        return self.head(self.middle(self.first(x).relu()).relu())
 
 
 class InPlace(_Base):
@@ -108,7 +108,7 @@ class InPlace(_Base):
         y.mul_(2).add_(x)
         y[:, :4].zero_()
         y += 1
-        return torch.as_tensor(self.head(y))
+        return self.head(y)
 
 
 class ShapeFlow(_Base):
@@ -119,14 +119,14 @@ class ShapeFlow(_Base):
             x = self.body(x)
         if x.shape[1] > 32:
             x = x[:, ::2]
-        return torch.as_tensor(self.head(x.mean(1)))
+        return self.head(x.mean(1))
 
 
 class TwoInputs(_Base):
     """Two positional inputs of different shape."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.head(self.body(x) + y.mean(1)))
+        return self.head(self.body(x) + y.mean(1))
 
 
 class DictInput(_Base):
@@ -164,7 +164,7 @@ class DeviceArguments(_Base):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         position = torch.arange(x.shape[-1], device="cuda") / 100
         noise = torch.randn(x.shape, device=torch.device("cuda:0"))
-        return torch.as_tensor(self.head(self.body(x + position) + noise.to(x.dtype)))
+        return self.head(self.body(x + position) + noise.to(x.dtype))
 
 
 class CudaCalls(_Base):
@@ -174,7 +174,7 @@ class CudaCalls(_Base):
         scale = torch.ones(128).cuda()
         if x.is_cuda and x.device == scale.device and x.device.type == "cuda":
             x = x * scale
-        return torch.as_tensor(self.head(self.body(x).to("cuda", non_blocking=True)))
+        return self.head(self.body(x).to("cuda", non_blocking=True))
 
 
 class DefaultDevice(_Base):
@@ -183,7 +183,7 @@ class DefaultDevice(_Base):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.device("cuda"):
             shift = torch.zeros(128)
-        return torch.as_tensor(self.head(self.body(x) + shift))
+        return self.head(self.body(x) + shift)
 
 
 class Checkpointed(nn.Module):
@@ -200,7 +200,7 @@ class Checkpointed(nn.Module):
         x = self.first(x)
         for block in self.blocks:
             x = x + torch.utils.checkpoint.checkpoint(block, x, use_reentrant=self.reentrant)
-        return torch.as_tensor(self.head(x))
+        return self.head(x)
 
 
 class Buffers(_Base):
@@ -217,7 +217,7 @@ class Buffers(_Base):
             mean.lerp_(x.float().mean((0, 1)), 0.1)
         if self.cache is None or self.cache.shape != x.shape[1:]:
             self.cache = torch.zeros(x.shape[1:], device=x.device)
-        return torch.as_tensor(self.head(self.body(x - mean.to(x.dtype)) + self.cache.to(x.dtype)).mean(1))
+        return self.head(self.body(x - mean.to(x.dtype)) + self.cache.to(x.dtype)).mean(1)
 
 
 class NoGradTeacher(_Base):
@@ -241,7 +241,7 @@ class Autocast(_Base):
             y = self.body(x)
         with torch.autocast("cuda", enabled=False):
             y = y.float() @ y.float().transpose(1, 2)
-        return torch.as_tensor(self.head(y @ x.to(y.dtype)).mean(1))
+        return self.head(y @ x.to(y.dtype)).mean(1)
 
 
 class Hooks(_Base):
@@ -257,7 +257,7 @@ class Hooks(_Base):
         if y.requires_grad:
             y.retain_grad()
             y.register_hook(lambda grad: grad * 0.5)
-        return torch.as_tensor(self.head(y))
+        return self.head(y)
 
 
 class SharedModule(_Base):
@@ -266,7 +266,7 @@ class SharedModule(_Base):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(4):
             x = x + self.body(x)
-        return torch.as_tensor(self.head(x))
+        return self.head(x)
 
 
 class UnusedParameters(_Base):
@@ -277,7 +277,7 @@ class UnusedParameters(_Base):
         self.unused = nn.Linear(128, 1000)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.head(self.body(x)))
+        return self.head(self.body(x))
 
 
 class MixedDtypes(_Base):
@@ -289,7 +289,7 @@ class MixedDtypes(_Base):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         table: Any = self.table
-        return torch.as_tensor(self.head(self.body(x + table.to(x.dtype)).float().to(x.dtype)).mean(1))
+        return self.head(self.body(x + table.to(x.dtype)).float().to(x.dtype)).mean(1)
 
 
 def _lora() -> nn.Module:
@@ -298,7 +298,7 @@ def _lora() -> nn.Module:
 
     base = nn.Sequential(*_body(), nn.Linear(128, 100))
     config = peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=0.1, target_modules=["0", "2"])
-    adapted: nn.Module = peft.get_peft_model(base, config)  # type: ignore[arg-type]
+    adapted: nn.Module = peft.get_peft_model(base, config)
     return adapted
 
 

@@ -1,4 +1,4 @@
-"""The net around one op: a matrix product in front (so that the op needs a gradient), a matrix product to 10 classes behind."""
+"""The net around one op: a matrix product in front, so that the op needs a gradient, and one to 10 classes behind."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ class OpNet(nn.Module):
         self.head = nn.Parameter(torch.empty(output.numel() // 2, 10)) if output.dim() else None
 
     def _apply_op(self, hidden: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.op(hidden) if hasattr(self, "op") else self._body(hidden, x)
-        return output
+        return self.op(hidden) if hasattr(self, "op") else self._body(hidden, x)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Run the op between two matrix products."""

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from gpumem.extract.inputs import parse_input
-from tests.parity.models import ops_attention, ops_indexing, ops_linear, ops_loss, ops_pointwise, ops_reduction, ops_spatial
+from tests.parity.models import (
+    ops_attention,
+    ops_indexing,
+    ops_linear,
+    ops_loss,
+    ops_pointwise,
+    ops_reduction,
+    ops_spatial,
+)
 from tests.parity.models.base import LoadedModel
 from tests.parity.models.op_net import LAYOUTS, Op, OpNet
 

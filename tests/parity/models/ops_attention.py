@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as f
@@ -16,6 +18,14 @@ def _heads(h: torch.Tensor, heads: int) -> torch.Tensor:
 
 def _mask(h: torch.Tensor) -> torch.Tensor:
     return torch.zeros(64, 64, dtype=h.dtype, device=h.device)
+
+
+def _attend_to(heads: torch.Tensor, mask: torch.Tensor | None = None, **arguments: Any) -> torch.Tensor:
+    return f.scaled_dot_product_attention(heads, heads, heads, mask, **arguments)
+
+
+def _attend(h: torch.Tensor, mask: torch.Tensor | None = None, **arguments: Any) -> torch.Tensor:
+    return _attend_to(_heads(h, 4), mask, **arguments)
 
 
 def _grouped(h: torch.Tensor) -> torch.Tensor:
@@ -37,26 +47,18 @@ class _SelfAttention(nn.Module):
 
 
 OPS: dict[str, Op] = {
-    "sdpa": function("tokens", lambda h, x: f.scaled_dot_product_attention(*[_heads(h, 4)] * 3)),
-    "sdpa_causal": function("tokens", lambda h, x: f.scaled_dot_product_attention(*[_heads(h, 4)] * 3, is_causal=True)),
-    "sdpa_dropout": function("tokens", lambda h, x: f.scaled_dot_product_attention(*[_heads(h, 4)] * 3, dropout_p=0.1)),
-    "sdpa_mask": function("tokens", lambda h, x: f.scaled_dot_product_attention(*[_heads(h, 4)] * 3, _mask(h))),
-    "sdpa_bool_mask": function(
-        "tokens", lambda h, x: f.scaled_dot_product_attention(*[_heads(h, 4)] * 3, _mask(h).bool())
-    ),
-    "sdpa_learned_mask": function(
-        "tokens", lambda h, x: f.scaled_dot_product_attention(*[_heads(h, 4)] * 3, h[:, None, :, :64] * 1)
-    ),
+    "sdpa": function("tokens", lambda h, x: _attend(h)),
+    "sdpa_causal": function("tokens", lambda h, x: _attend(h, is_causal=True)),
+    "sdpa_dropout": function("tokens", lambda h, x: _attend(h, dropout_p=0.1)),
+    "sdpa_mask": function("tokens", lambda h, x: _attend(h, _mask(h))),
+    "sdpa_bool_mask": function("tokens", lambda h, x: _attend(h, _mask(h).bool())),
+    "sdpa_learned_mask": function("tokens", lambda h, x: _attend(h, h[:, None, :, :64] * 1)),
     "sdpa_gqa": function("tokens", lambda h, x: _grouped(h)),
-    "sdpa_contiguous": function(
-        "tokens", lambda h, x: f.scaled_dot_product_attention(*[_heads(h, 4).contiguous()] * 3)
-    ),
-    "sdpa_odd_head": function(
-        "tokens", lambda h, x: f.scaled_dot_product_attention(*[_heads(h, 4)[..., :30]] * 3)
-    ),
+    "sdpa_contiguous": function("tokens", lambda h, x: _attend_to(_heads(h, 4).contiguous())),
+    "sdpa_odd_head": function("tokens", lambda h, x: _attend_to(_heads(h, 4)[..., :30])),
     "sdpa_math": function("tokens", lambda h, x: _math(h)),
     "sdpa_cross": function(
-        "tokens", lambda h, x: f.scaled_dot_product_attention(_heads(h, 4)[:, :, :10], *[_heads(h, 4)] * 2)
+        "tokens", lambda h, x: f.scaled_dot_product_attention(_heads(h, 4)[:, :, :10], _heads(h, 4), _heads(h, 4))
     ),
     "mha": module("tokens", lambda: _SelfAttention(need_weights=False)),
     "mha_weights": module("tokens", lambda: _SelfAttention(need_weights=True)),
@@ -66,4 +68,4 @@ OPS: dict[str, Op] = {
 
 def _math(h: torch.Tensor) -> torch.Tensor:
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        return f.scaled_dot_product_attention(*[_heads(h, 4)] * 3)
+        return _attend(h)

@@ -67,21 +67,18 @@ class _Permuted(nn.Module):
         self.inner = inner
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.inner(x.permute(0, 2, 3, 1))
-        return output
+        return self.inner(x.permute(0, 2, 3, 1))
 
 
 class _Transposed(_Permuted):
     """Applies the layer across tokens through a transposed view."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.inner(x.transpose(1, 2))
-        return output
+        return self.inner(x.transpose(1, 2))
 
 
 class _Twice(_Permuted):
     """Gives the layer the same tensor as both of its arguments."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.inner(x, x)
-        return output
+        return self.inner(x, x)

@@ -25,18 +25,18 @@ OPS: dict[str, Op] = {
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "poisson_nll_loss")
     for reduction in _REDUCTIONS
 }
-OPS |= {
-    f"bce_with_logits_{reduction}": function(
-        "tokens", lambda h, x, reduction=reduction: f.binary_cross_entropy_with_logits(h, x.sigmoid(), reduction=reduction)
-    )
-    for reduction in _REDUCTIONS
-}
-OPS |= {
-    f"cross_entropy_{reduction}": function(
-        "rows", lambda h, x, reduction=reduction: f.cross_entropy(h, _classes(h, h.shape[0]), reduction=reduction)
-    )
-    for reduction in _REDUCTIONS
-}
+
+
+def _bce_with_logits(reduction: str) -> Op:
+    return function("tokens", lambda h, x: f.binary_cross_entropy_with_logits(h, x.sigmoid(), reduction=reduction))
+
+
+def _cross_entropy(reduction: str) -> Op:
+    return function("rows", lambda h, x: f.cross_entropy(h, _classes(h, h.shape[0]), reduction=reduction))
+
+
+OPS |= {f"bce_with_logits_{reduction}": _bce_with_logits(reduction) for reduction in _REDUCTIONS}
+OPS |= {f"cross_entropy_{reduction}": _cross_entropy(reduction) for reduction in _REDUCTIONS}
 OPS |= {
     "bce_with_logits_weighted": function(
         "tokens",
@@ -49,17 +49,13 @@ OPS |= {
     "cross_entropy_weight": function(
         "rows", lambda h, x: f.cross_entropy(h, _classes(h, h.shape[0]), weight=torch.ones(128, device=h.device))
     ),
-    "cross_entropy_ignore": function(
-        "rows", lambda h, x: f.cross_entropy(h, _classes(h, h.shape[0]), ignore_index=0)
-    ),
+    "cross_entropy_ignore": function("rows", lambda h, x: f.cross_entropy(h, _classes(h, h.shape[0]), ignore_index=0)),
     "cross_entropy_soft": function("rows", lambda h, x: f.cross_entropy(h, x.softmax(-1))),
     "cross_entropy_pixels": function("images", lambda h, x: f.cross_entropy(h, _classes(h, h.shape[0], 16, 16))),
     "cross_entropy_tokens": function(
         "tokens", lambda h, x: f.cross_entropy(h.flatten(0, 1), _classes(h, h.shape[0] * 64))
     ),
-    "cross_entropy_volume": function(
-        "volumes", lambda h, x: f.cross_entropy(h, _classes(h, h.shape[0], *h.shape[2:]))
-    ),
+    "cross_entropy_volume": function("volumes", lambda h, x: f.cross_entropy(h, _classes(h, h.shape[0], *h.shape[2:]))),
     "nll_loss": function("rows", lambda h, x: f.nll_loss(f.log_softmax(h, -1), _classes(h, h.shape[0]))),
     "kl_div_batchmean": function(
         "tokens", lambda h, x: f.kl_div(h.log_softmax(-1), x.softmax(-1), reduction="batchmean")

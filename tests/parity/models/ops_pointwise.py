@@ -8,14 +8,14 @@ from torch.nn import functional as f
 
 from tests.parity.models.op_net import Op, function, module
 
-_ACTIVATIONS = (
-    "relu relu6 leaky_relu elu selu celu gelu silu mish softplus softsign tanhshrink hardswish hardsigmoid hardtanh "
-    "logsigmoid softshrink hardshrink"
-).split()
-_UNARY = (
-    "abs neg exp expm1 log log1p log2 sqrt rsqrt reciprocal sin cos tan tanh sigmoid erf erfc floor ceil round sign square "
-    "asinh atan cosh sinh trunc frac exp2 lgamma digamma sinc logit"
-).split()
+_ACTIVATIONS = """
+relu relu6 leaky_relu elu selu celu gelu silu mish softplus softsign tanhshrink hardswish hardsigmoid hardtanh
+logsigmoid softshrink hardshrink
+"""
+_UNARY = """
+abs neg exp expm1 log log1p log2 sqrt rsqrt reciprocal sin cos tan tanh sigmoid erf erfc floor ceil round sign square
+asinh atan cosh sinh trunc frac exp2 lgamma digamma sinc logit
+"""
 
 
 def _activation(name: str) -> Op:
@@ -26,8 +26,8 @@ def _unary(name: str) -> Op:
     return function("tokens", lambda h, x: getattr(torch, name)(h))
 
 
-OPS: dict[str, Op] = {name: _activation(name) for name in _ACTIVATIONS}
-OPS |= {f"unary_{name}": _unary(name) for name in _UNARY}
+OPS: dict[str, Op] = {name: _activation(name) for name in _ACTIVATIONS.split()}
+OPS |= {f"unary_{name}": _unary(name) for name in _UNARY.split()}
 OPS |= {
     "gelu_tanh": function("tokens", lambda h, x: f.gelu(h, approximate="tanh")),
     "glu": function("tokens", lambda h, x: f.glu(h, -1)),
@@ -103,7 +103,9 @@ OPS |= {
     "channels_last_mul": function("images", lambda h, x: h.contiguous(memory_format=torch.channels_last) * 2),
     "complex_rotary": function(
         "tokens",
-        lambda h, x: torch.view_as_real(torch.view_as_complex(h.float().reshape(*h.shape[:-1], -1, 2)) * 1j).flatten(-2),
+        lambda h, x: torch.view_as_real(torch.view_as_complex(h.float().reshape(*h.shape[:-1], -1, 2)) * 1j).flatten(
+            -2
+        ),
     ),
     "rotate_half": function("tokens", lambda h, x: torch.cat((-h[..., 64:], h[..., :64]), -1) * h),
     "meshgrid": function(

@@ -19,14 +19,14 @@ OPS: dict[str, Op] = {
     "mean_float": function("tokens", lambda h, x: h.mean(-1, keepdim=True, dtype=torch.float32) * h),
     "var": function("tokens", lambda h, x: h.var(-1)),
     "std_middle": function("tokens", lambda h, x: h.std(1)),
-    "var_mean": function("tokens", lambda h, x: sum(torch.var_mean(h, -1))),
+    "var_mean": function("tokens", lambda h, x: torch.add(*torch.var_mean(h, -1))),
     "amax": function("tokens", lambda h, x: h.amax(1)),
     "amin": function("tokens", lambda h, x: h.amin(-1)),
     "max_dim": function("tokens", lambda h, x: h.max(-1)[0]),
     "min_dim": function("tokens", lambda h, x: h.min(1)[0]),
     "max_all": function("tokens", lambda h, x: h.max()),
     "median": function("tokens", lambda h, x: h.median(-1)[0]),
-    "aminmax": function("tokens", lambda h, x: sum(torch.aminmax(h, dim=-1))),
+    "aminmax": function("tokens", lambda h, x: torch.add(*torch.aminmax(h, dim=-1))),
     "argmax": function("tokens", lambda h, x: h * h.argmax(-1, keepdim=True)),
     "any_all": function("tokens", lambda h, x: h * (x > 0).any(-1, keepdim=True) * (x > 0).all(-1, keepdim=True)),
     "logsumexp": function("tokens", lambda h, x: h.logsumexp(-1)),
@@ -104,5 +104,4 @@ class _Eval(nn.Module):
         return self
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.inner(x)
-        return output
+        return self.inner(x)

@@ -45,7 +45,7 @@ OPS: dict[str, Op] = {
     "max_pool2d_channels_last": module("images", lambda: _ChannelsLast(nn.MaxPool2d(3, 2, 1))),
     "max_pool2d_ceil": function("images", lambda h, x: f.max_pool2d(h, 3, 2, ceil_mode=True)),
     "max_pool3d": function("volumes", lambda h, x: f.max_pool3d(h, 2)),
-    "max_unpool2d": function("images", lambda h, x: f.max_unpool2d(*f.max_pool2d(h, 2, return_indices=True), 2)),
+    "max_unpool2d": function("images", lambda h, x: f.max_unpool2d(*f.max_pool2d(h, 2, return_indices=True), (2, 2))),
     "avg_pool1d": function("lines", lambda h, x: f.avg_pool1d(h, 2)),
     "avg_pool2d": function("images", lambda h, x: f.avg_pool2d(h, 2)),
     "avg_pool2d_channels_last": module("images", lambda: _ChannelsLast(nn.AvgPool2d(2))),
@@ -125,8 +125,7 @@ class _ChannelsLast(nn.Module):
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner = inner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.inner = inner.to(memory_format=torch.channels_last)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.inner(x.contiguous(memory_format=torch.channels_last))
-        return output
+        return self.inner(x.contiguous(memory_format=torch.channels_last))

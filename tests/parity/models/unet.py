@@ -62,7 +62,7 @@ class _UNet(nn.Module):
             x = x + self.attention(tokens, tokens, tokens, need_weights=False)[0].transpose(1, 2).reshape(x.shape)
         for up, join in zip(self.up, self.join, strict=True):
             x = join(torch.cat([skips.pop(), up(x)], 1))
-        return torch.as_tensor(self.head(x))
+        return self.head(x)
 
 
 def _group_norm(channels: int) -> nn.Module:

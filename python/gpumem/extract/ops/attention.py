@@ -13,12 +13,15 @@ import torch
 from gpumem.extract.ops.attention_backends import Attention, choose_backend
 from gpumem.extract.ops.reduction_scratch import reduce_scratch
 from gpumem.extract.ops.registry import chooses, handles
+from gpumem.extract.overloads import overload
 from gpumem.extract.recorder import Recorder, Temporaries
 
 aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 # Flash pads head dimensions, and the efficient kernel masks, to 8 elements.
 _ALIGNMENT = 8
+# torch 2.5 and later.
+_SAFE = hasattr(aten, "_safe_softmax")
 
 
 @chooses("scaled_dot_product_attention")
@@ -100,11 +103,17 @@ def _padded_mask(mask: torch.Tensor, call: Attention) -> torch.Tensor:
     return mask.expand(call.query.shape[0], call.query.shape[1], call.query.shape[2], call.key.shape[2])
 
 
+def _computes_in_fp32() -> bool:
+    """Before torch 2.5, which brought the switch, 16-bit inputs stayed what they are."""
+    reduced_allowed = getattr(torch._C, "_get_math_sdp_allow_fp16_bf16_reduction", None)
+    return reduced_allowed is not None and not reduced_allowed()
+
+
 def _math(call: Attention, mask: torch.Tensor | None, scale: float | None) -> torch.Tensor:
     """The composite path: 16-bit inputs are computed in fp32, and the weights are also cast back, for a second output."""
     dtype = call.query.dtype
     query, key, value = call.query, call.key, call.value
-    if dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
+    if dtype in _HALF and _computes_in_fp32():
         query, key, value = query.float(), key.float(), value.float()
     root = math.sqrt(abs(scale) if scale is not None else 1 / math.sqrt(query.shape[-1]))
     scaled = query * (-root if scale is not None and scale < 0 else root)
@@ -119,7 +128,7 @@ def _math(call: Attention, mask: torch.Tensor | None, scale: float | None) -> to
     weights = scaled.matmul(expanded_key.transpose(-2, -1) * root)
     if mask is not None:
         weights.add_(mask)
-    weights = aten._safe_softmax.default(weights, -1)
+    weights = aten._safe_softmax.default(weights, -1) if _SAFE else aten._softmax.default(weights, -1, False)
     if call.dropout > 0:
         weights = aten.dropout.default(weights, call.dropout, True)
     # Arguments of the returned pair are evaluated from the right; the cast weights live until the call ends.
@@ -129,7 +138,7 @@ def _math(call: Attention, mask: torch.Tensor | None, scale: float | None) -> to
     return output
 
 
-@handles(aten._safe_softmax.default)
+@handles(overload("_safe_softmax"))
 def safe_softmax(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Softmax, then rows of nothing but -inf are set to zero: a bool per element, a bool per row, one scalar."""
     x, dim = args[0], args[1] % max(1, args[0].dim())

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extract.elementwise import empty_preserving
 from gpumem.extract.memory_format import suggest_memory_format
 from gpumem.extract.ops.reduction_scratch import WELFORD_INPUT_VEC, reduce_scratch
 from gpumem.extract.ops.registry import chooses, handles
@@ -133,7 +134,7 @@ def native_batch_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: d
     if not x.is_meta or not x.numel():
         return func(*args, **kwargs)
     accumulate = _accumulate_dtype(x.dtype)
-    output = torch.empty_like(x)
+    output = empty_preserving(x)
     mean = torch.empty(x.shape[1], dtype=accumulate, device="meta")
     invstd = torch.empty(x.shape[1], dtype=accumulate, device="meta")
     rec.requested(output, mean, invstd)
@@ -158,7 +159,7 @@ def _general_statistics(rec: Recorder, x: torch.Tensor) -> None:
     with Temporaries(rec) as tmp:
         source = x
         if x.dtype == torch.bfloat16:
-            source = torch.empty_like(x, dtype=torch.float32)
+            source = empty_preserving(x, torch.float32)
             tmp.alloc(source.untyped_storage().nbytes())
         accumulate_itemsize = _accumulate_dtype(x.dtype).itemsize
         reduce_scratch(rec, source, (0, *range(2, x.dim())), _WELFORD_VALUES * accumulate_itemsize, input_vec=WELFORD_INPUT_VEC)
@@ -202,8 +203,8 @@ def _fused_backward(
         _reshape_copy(tmp, x)
         _reshape_copy(tmp, grad)
         grad_input = torch.empty(x.shape, dtype=x.dtype, device="meta")
-        grad_weight = torch.empty_like(weight) if needs_weight and weight is not None else None
-        grad_bias = torch.empty_like(weight) if needs_bias and weight is not None else None
+        grad_weight = empty_preserving(weight) if needs_weight and weight is not None else None
+        grad_bias = empty_preserving(weight) if needs_bias and weight is not None else None
         rec.requested(grad_input, grad_weight, grad_bias)
     return grad_input, grad_weight, grad_bias
 
@@ -237,7 +238,7 @@ def _sums(
         tmp.alloc(channels * itemsize)
         tmp.alloc(channels * itemsize)
         if weight is not None:
-            grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
+            grad_weight, grad_bias = empty_preserving(weight), empty_preserving(weight)
             rec.requested(grad_weight, grad_bias)
         staging = _channels_last_staging(rec, x, _CHANNELS_LAST_BACKWARD_VALUES)
         rec.stage(staging, 0)
@@ -250,8 +251,8 @@ def _sums(
             tmp.alloc(channels * itemsize)
             tmp.alloc(channels * itemsize)
         if weight is not None:
-            grad_weight = torch.empty_like(weight) if needs_weight else None
-            grad_bias = torch.empty_like(weight) if needs_bias else None
+            grad_weight = empty_preserving(weight) if needs_weight else None
+            grad_bias = empty_preserving(weight) if needs_bias else None
             rec.requested(grad_weight, grad_bias)
     return grad_weight, grad_bias
 
@@ -262,7 +263,7 @@ def _elementwise_backward(
     if not training:
         grad_input = torch.empty(x.shape, dtype=grad.dtype, device="meta")
     elif _implementation(x) == _implementation(grad) == "channels_last":
-        grad_input = torch.empty_like(x)
+        grad_input = empty_preserving(x)
     else:
         if weight is None:
             tmp.alloc(_accumulate_dtype(x.dtype).itemsize)

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from gpumem.extract.elementwise import empty_preserving
+from gpumem.extract.memory_format import suggest_memory_format
 from gpumem.extract.ops.registry import chooses, handles
 from gpumem.extract.recorder import Recorder
 
@@ -30,7 +32,16 @@ def native_dropout(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
     x, _, train = args
     if not x.is_meta or train is False:
         return func(*args, **kwargs)
-    mask = torch.empty_like(x, dtype=torch.bool)
-    output = torch.empty_like(x)
+    mask = empty_preserving(x, torch.bool)
+    output = empty_preserving(x)
     rec.requested(mask, output)
     return output, mask
+
+
+@handles(aten.native_dropout_backward.default)
+def native_dropout_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gradient in the layout that the incoming one suggests."""
+    grad = args[0]
+    if not grad.is_meta:
+        return func(*args, **kwargs)
+    return torch.empty(grad.shape, dtype=grad.dtype, device="meta", memory_format=suggest_memory_format(grad))

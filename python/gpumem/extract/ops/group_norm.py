@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extract.elementwise import empty_preserving
 from gpumem.extract.memory_format import suggest_memory_format
 from gpumem.extract.ops.registry import handles
 from gpumem.extract.recorder import Recorder, Temporaries
@@ -46,12 +47,13 @@ def native_group_norm_backward(rec: Recorder, func: Any, args: tuple[Any, ...], 
     per_group = batch * groups * _accumulate_itemsize(x)
     memory_format = suggest_memory_format(x)
     with Temporaries(rec) as tmp:
+        tmp.contiguous(x, memory_format)
         tmp.contiguous(grad, memory_format)
         grad_input = None
         if mask[0]:
             grad_input = torch.empty(x.shape, dtype=x.dtype, device="meta", memory_format=memory_format)
-        grad_weight = torch.empty_like(weight) if mask[1] else None
-        grad_bias = torch.empty_like(weight) if mask[2] else None
+        grad_weight = empty_preserving(weight) if mask[1] else None
+        grad_bias = empty_preserving(weight) if mask[2] else None
         rec.requested(grad_input, grad_weight, grad_bias)
         tmp.alloc(per_channel)
         tmp.alloc(per_channel)

@@ -14,14 +14,20 @@ aten = torch.ops.aten
 
 @handles(aten.im2col.default, aten.col2im.default)
 def columns(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The output is made as large as the input, a contiguous copy follows, and then it is resized."""
+    """The output is made as large as the input and then resized: it grows into a new storage, or keeps the large one."""
     x = args[0]
     output = func(*args, **kwargs)
     if not x.is_meta:
         return output
-    first = rec.alloc(x.numel() * x.element_size())
     with Temporaries(rec) as tmp:
-        tmp.contiguous(x)
-        rec.requested(output)
-        rec.free(first)
+        if output.numel() > x.numel():
+            first = tmp.alloc(x.numel() * x.element_size())
+            copy = tmp.contiguous(x)
+            rec.requested(output)
+            tmp.free(first, copy)
+        else:
+            whole = torch.empty(x.numel(), dtype=x.dtype, device="meta")
+            rec.requested(whole)
+            tmp.contiguous(x)
+            output = whole[: output.numel()].view(output.shape)
     return output

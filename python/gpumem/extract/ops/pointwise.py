@@ -1,8 +1,7 @@
 """Fast answers for pointwise ops whose result is like their input.
 
 PyTorch computes the result of these ops on meta tensors in Python (`torch/_refs`), which takes most of a trace's time.
-Where all tensors have one shape, dtype and dense layout, TensorIterator's result has them too; everything else goes to
-PyTorch's own kernel. Families with handlers of their own come first: this file fills what they leave.
+Where all tensors are floating and of one type, the layout of TensorIterator's result is computed instead. Families with handlers of their own come first: this file fills what they leave.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.memory_format import is_dense
+from gpumem.extract.elementwise import elementwise_output
 from gpumem.extract.ops.registry import HANDLERS
 from gpumem.extract.recorder import Recorder
 
@@ -23,9 +22,16 @@ _LIKE_FIRST = (
 )  # fmt: skip
 _LIKE_BOTH = (
     "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "hardswish_backward",
-    "hardsigmoid_backward", "leaky_relu_backward", "mish_backward",
+    "hardsigmoid_backward", "hardtanh_backward", "leaky_relu_backward", "mish_backward", "elu_backward",
+    "softplus_backward",
 )  # fmt: skip
 _ARITHMETIC = ("add", "sub", "mul", "div")
+# A number that is an operand of TensorIterator, not a parameter of the kernel.
+_NUMBER_OPERAND = frozenset(
+    getattr(getattr(aten, name), overload) for name in _ARITHMETIC for overload in ("Tensor", "Scalar")
+)
+# Kernels that list the saved tensor before the gradient (`Activation.cpp`).
+_SECOND_OPERAND_FIRST = frozenset((aten.threshold_backward.default, aten.leaky_relu_backward.default))
 _IN_PLACE = (
     "relu_", "silu_", "hardswish_", "hardsigmoid_", "hardtanh_", "leaky_relu_", "gelu_", "sigmoid_", "tanh_", "elu_",
     "mish_",
@@ -33,19 +39,24 @@ _IN_PLACE = (
 
 
 def like_operands(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """The result of a pointwise op: fast when every tensor looks like the first, which must be floating and dense."""
+    """The result of a pointwise op of floating tensors of one type; anything else goes to PyTorch's own kernel."""
     first = args[0]
     if not (isinstance(first, torch.Tensor) and first.is_meta and first.is_floating_point()) or kwargs:
         return func(*args, **kwargs)
+    operands = [first]
+    has_number = False
     for other in args[1:]:
         if isinstance(other, torch.Tensor):
-            if other.shape != first.shape or other.dtype != first.dtype or other.stride() != first.stride():
+            if other.dtype != first.dtype or not other.is_meta:
                 return func(*args)
+            operands.append(other)
         elif isinstance(other, complex):
             return func(*args)
-    if not first.is_contiguous() and not is_dense(first):
-        return func(*args)
-    return torch.empty_strided(first.shape, first.stride(), dtype=first.dtype, device="meta")
+        elif func in _NUMBER_OPERAND:
+            has_number = True
+    if func in _SECOND_OPERAND_FIRST:
+        operands.reverse()
+    return elementwise_output(operands, has_number=has_number)
 
 
 def _pointwise(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from gpumem.extract.recorder import Handler
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -37,13 +39,19 @@ def handles(*ops: Any) -> Callable[[Handler], Handler]:
     return register
 
 
-def chooses(name: str) -> Callable[[_F], _F]:
-    """Register the CUDA branch of a composite op; also caught when C++ calls the op."""
+def chooses(name: str, calls: str | None = None) -> Callable[[_F], _F]:
+    """Register the CUDA branch of a composite op; also caught when C++ calls the op.
+
+    Args:
+        name: The composite op.
+        calls: The op that the branch exists for: a torch without it runs the composite on CUDA too.
+    """
 
     def register(choice: _F) -> _F:
         if name in CHOICES:
             raise ValueError(f"{name} has two choices")
-        CHOICES[name] = choice
+        if calls is None or hasattr(torch.ops.aten, calls):
+            CHOICES[name] = choice
         return choice
 
     return register

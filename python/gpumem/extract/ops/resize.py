@@ -55,15 +55,30 @@ handles(aten.upsample_bilinear2d.default)(_two_layouts(_BILINEAR_CHANNELS_MIN, c
 handles(aten.upsample_bilinear2d_backward.default)(
     _two_layouts(_BILINEAR_BACKWARD_CHANNELS_MIN, copies_when_contiguous=True)
 )
+
+
+def _contiguous_only(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A kernel that reads and writes contiguous memory: stand-ins for an output and an argument that are not."""
+    output = func(*args, **kwargs)
+    if args[0].is_meta:
+        rec.requested(output)
+        with Temporaries(rec) as tmp:
+            tmp.contiguous(output)
+            tmp.contiguous(args[0])
+    return output
+
+
+handles(
+    aten.upsample_nearest3d.default,
+    aten.upsample_nearest3d_backward.default,
+    aten._upsample_nearest_exact3d.default,
+    aten._upsample_nearest_exact3d_backward.default,
+)(_contiguous_only)
 handles(
     aten.upsample_nearest1d.default,
     aten.upsample_nearest1d_backward.default,
     aten._upsample_nearest_exact1d.default,
     aten._upsample_nearest_exact1d_backward.default,
-    aten.upsample_nearest3d.default,
-    aten.upsample_nearest3d_backward.default,
-    aten._upsample_nearest_exact3d.default,
-    aten._upsample_nearest_exact3d_backward.default,
     aten.upsample_linear1d_backward.default,
     aten.upsample_bicubic2d_backward.default,
     aten.upsample_trilinear3d_backward.default,

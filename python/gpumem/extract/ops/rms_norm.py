@@ -9,12 +9,13 @@ import torch
 
 from gpumem.extract.ops.layer_norm import parameter_gradient_scratch, statistics_dtype, statistics_shape
 from gpumem.extract.ops.registry import chooses, handles
+from gpumem.extract.overloads import overload
 from gpumem.extract.recorder import Recorder, Temporaries
 
 aten = torch.ops.aten
 
 
-@chooses("rms_norm")
+@chooses("rms_norm", calls="_fused_rms_norm")
 def rms_norm(
     x: torch.Tensor, normalized_shape: list[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:
@@ -59,7 +60,7 @@ class _FusedRmsNorm(torch.autograd.Function):
         return grad_input, None, grad_weight
 
 
-@handles(aten._fused_rms_norm.default)
+@handles(overload("_fused_rms_norm"))
 def fused_rms_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Contiguous copies, output, reciprocal root mean square."""
     x, normalized, weight = args[0], args[1], args[2]
@@ -72,7 +73,7 @@ def fused_rms_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
     return output, rstd
 
 
-@handles(aten._fused_rms_norm_backward.default)
+@handles(overload("_fused_rms_norm_backward"))
 def fused_rms_norm_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Copy of the input, the gradients, then a copy of the output's gradient, as layer norm."""
     grad, x, normalized, _, weight, mask = args

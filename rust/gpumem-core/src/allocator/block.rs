@@ -136,6 +136,7 @@ impl Arena {
     }
 
     /// Inserts a block and links it in between `block.prev` and `block.next`.
+    #[inline]
     pub(super) fn splice(&mut self, block: Block) -> u32 {
         let (prev, next) = (block.prev, block.next);
         let index = self.insert(block);
@@ -155,6 +156,7 @@ impl Arena {
     }
 
     /// Makes `keep` cover its neighbour `absorbed` as well, and vacates that one.
+    #[inline]
     pub(super) fn absorb(&mut self, keep: u32, absorbed: u32) {
         let Block { address, order, size, .. } = self[absorbed];
         if self[keep].prev == absorbed {

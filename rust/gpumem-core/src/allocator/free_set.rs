@@ -1,6 +1,7 @@
 //! The free blocks of one pool, in the order the search needs: (stream, size, order).
 
 use super::block::StreamId;
+use super::size::MIN_BLOCK_BYTES;
 
 /// A free block as its set knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,95 +12,142 @@ pub(super) struct Entry {
     pub(super) block: u32,
 }
 
-/// A place in the set: which stream, and which of its entries.
+/// A place in the set: which stream, which of its size classes, which entry there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     stream: usize,
+    class: usize,
     entry: usize,
 }
 
-#[derive(Debug, Clone)]
-struct StreamEntries {
-    stream: StreamId,
-    /// Sorted by (size, order).
-    entries: Vec<Entry>,
-}
-
-/// Free blocks ordered by (stream, size, order). Streams never mix in a search, so each has a sorted
-/// vector of its own: a binary search and one short move per change, and no allocation once warm.
+/// Free blocks ordered by (stream, size, order). Streams never mix in a search, so each has its own entries.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FreeSet {
-    streams: Vec<StreamEntries>,
+    streams: Vec<(StreamId, SizeClasses)>,
+}
+
+/// Classes per power of two.
+const STEPS: usize = 4;
+/// From 512 bytes; sizes of 1.75 TiB and more share the last class.
+const CLASSES: usize = 128;
+
+/// Entries by size, a quarter of a power of two to a class, so that a change moves a few neighbours only.
+#[derive(Debug, Clone)]
+struct SizeClasses {
+    /// Bit `c` is set when class `c` has entries.
+    occupied: u128,
+    /// Each sorted by (size, order).
+    classes: Box<[Vec<Entry>; CLASSES]>,
+}
+
+impl SizeClasses {
+    fn new() -> Self {
+        Self { occupied: 0, classes: Box::new([const { Vec::new() }; CLASSES]) }
+    }
+
+    /// The first class above `class` that has entries.
+    #[inline]
+    fn next_class(&self, class: usize) -> Option<usize> {
+        let above = self.occupied & (u128::MAX - 1).checked_shl(u32::try_from(class).ok()?)?;
+        (above != 0).then_some(above.trailing_zeros() as usize)
+    }
+}
+
+/// Grows with the size; `size` is that of a block.
+#[inline]
+fn class_of(size: u64) -> usize {
+    let octave = size.ilog2();
+    // The two bits below the leading one.
+    let step = usize::from(size & (1 << (octave - 1)) != 0) * 2 + usize::from(size & (1 << (octave - 2)) != 0);
+    let class = (octave - MIN_BLOCK_BYTES.ilog2()) as usize * STEPS + step;
+    class.min(CLASSES - 1)
+}
+
+/// The first entry not below (size, order).
+#[inline]
+fn lower_bound(entries: &[Entry], size: u64, order: u64) -> usize {
+    entries.partition_point(|entry| (entry.size, entry.order) < (size, order))
 }
 
 impl FreeSet {
     #[inline]
     fn find_stream(&self, stream: StreamId) -> Result<usize, usize> {
         match self.streams.first() {
-            Some(first) if first.stream == stream => Ok(0),
-            _ => self.streams.binary_search_by_key(&stream, |entries| entries.stream),
+            Some((first, _)) if *first == stream => Ok(0),
+            _ => self.streams.binary_search_by_key(&stream, |(id, _)| *id),
         }
     }
 
     /// Adds a block.
+    #[inline]
     pub(super) fn insert(&mut self, stream: StreamId, entry: Entry) {
         let stream = self.find_stream(stream).unwrap_or_else(|at| {
-            self.streams.insert(at, StreamEntries { stream, entries: Vec::new() });
+            self.streams.insert(at, (stream, SizeClasses::new()));
             at
         });
-        let entries = &mut self.streams[stream].entries;
+        let sizes = &mut self.streams[stream].1;
+        let class = class_of(entry.size);
+        let entries = &mut sizes.classes[class];
         let at = lower_bound(entries, entry.size, entry.order);
         entries.insert(at, entry);
+        sizes.occupied |= 1 << class;
     }
 
     /// Removes a block that is in the set.
+    #[inline]
     pub(super) fn remove(&mut self, stream: StreamId, size: u64, order: u64) {
         if let Ok(stream) = self.find_stream(stream) {
-            let entries = &mut self.streams[stream].entries;
-            let at = lower_bound(entries, size, order);
-            debug_assert!(entries.get(at).is_some_and(|found| (found.size, found.order) == (size, order)));
-            entries.remove(at);
+            let class = class_of(size);
+            let entry = lower_bound(&self.streams[stream].1.classes[class], size, order);
+            self.take(Position { stream, class, entry });
         }
     }
 
     /// Removes the block at `position`.
+    #[inline]
     pub(super) fn take(&mut self, position: Position) -> u32 {
-        self.streams[position.stream].entries.remove(position.entry).block
+        let sizes = &mut self.streams[position.stream].1;
+        let entries = &mut sizes.classes[position.class];
+        let taken = entries.remove(position.entry);
+        if entries.is_empty() {
+            sizes.occupied &= !(1 << position.class);
+        }
+        taken.block
     }
 
     /// The smallest block of `stream` with at least `size` bytes, the first of equals.
     #[inline]
-    pub(super) fn best_fit(&self, stream: StreamId, size: u64) -> Option<Position> {
+    pub(super) fn best_fit(&self, stream: StreamId, size: u64) -> Option<(Position, Entry)> {
         let stream = self.find_stream(stream).ok()?;
-        let entry = lower_bound(&self.streams[stream].entries, size, 0);
-        (entry < self.streams[stream].entries.len()).then_some(Position { stream, entry })
+        let sizes = &self.streams[stream].1;
+        let class = class_of(size);
+        let entry = lower_bound(&sizes.classes[class], size, 0);
+        if let Some(&found) = sizes.classes[class].get(entry) {
+            return Some((Position { stream, class, entry }, found));
+        }
+        let class = sizes.next_class(class)?;
+        sizes.classes[class].first().map(|&found| (Position { stream, class, entry: 0 }, found))
     }
 
     /// The next larger block of the same stream.
-    pub(super) fn next(&self, position: Position) -> Option<Position> {
+    pub(super) fn next(&self, position: Position) -> Option<(Position, Entry)> {
+        let sizes = &self.streams[position.stream].1;
         let entry = position.entry + 1;
-        (entry < self.streams[position.stream].entries.len()).then_some(Position { entry, ..position })
-    }
-
-    /// The entry at `position`.
-    #[inline]
-    pub(super) fn at(&self, position: Position) -> Entry {
-        self.streams[position.stream].entries[position.entry]
+        if let Some(&found) = sizes.classes[position.class].get(entry) {
+            return Some((Position { entry, ..position }, found));
+        }
+        let class = sizes.next_class(position.class)?;
+        sizes.classes[class].first().map(|&found| (Position { class, entry: 0, ..position }, found))
     }
 
     /// The blocks of `stream` below `size` bytes, largest first.
     pub(super) fn below(&self, stream: StreamId, size: u64) -> impl Iterator<Item = Entry> {
-        let entries = self.find_stream(stream).map_or(&[][..], |stream| &self.streams[stream].entries);
-        entries[..lower_bound(entries, size, 0)].iter().rev().copied()
+        let classes = self.find_stream(stream).map_or(&[][..], |stream| &self.streams[stream].1.classes[..]);
+        classes.iter().flatten().rev().copied().filter(move |entry| entry.size < size)
     }
 
     /// Every block in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> {
-        self.streams.iter().flat_map(|stream| stream.entries.iter().copied())
+        self.streams.iter().flat_map(|(_, sizes)| sizes.classes.iter().flatten().copied())
     }
-}
-
-#[inline]
-fn lower_bound(entries: &[Entry], size: u64, order: u64) -> usize {
-    entries.partition_point(|entry| (entry.size, entry.order) < (size, order))
 }

@@ -1,6 +1,7 @@
 //! Giving memory back to the driver (facts/allocator.md section 8).
 
 use super::caching::{Allocator, Request};
+use super::free_set::Entry;
 use super::pool::{LARGE_POOL, SMALL_POOL};
 use super::size::fraction_of;
 
@@ -39,8 +40,7 @@ impl Allocator {
         }
         let wanted = request.size.max(max_split);
         let free = &self.pools[request.pool as usize].free;
-        if let Some(found) = free.best_fit(request.stream, wanted) {
-            let block = free.at(found).block;
+        if let Some((_, Entry { block, .. })) = free.best_fit(request.stream, wanted) {
             if !self.blocks[block].is_expandable() {
                 self.release_segment(block);
                 return true;

@@ -2,7 +2,7 @@
 
 use super::block::{Block, NONE, State, StreamId};
 use super::caching::{Allocator, Request};
-use super::free_set::Position;
+use super::free_set::{Entry, Position};
 use super::oom::{OomKind, OutOfMemory};
 use super::size::fraction_of;
 
@@ -16,27 +16,19 @@ impl Allocator {
     /// Takes the best-fitting block out of a pool's free set (section 5); with `use_expandable` off, as if there
     /// were no expandable ones.
     #[inline]
-    pub(super) fn take_free(
-        &mut self,
-        pool: u32,
-        stream: StreamId,
-        size: u64,
-        use_expandable: bool,
-    ) -> Option<u32> {
+    pub(super) fn take_free(&mut self, pool: u32, stream: StreamId, size: u64, use_expandable: bool) -> Option<u32> {
         if self.collects_garbage() {
             self.pools[pool as usize].searches += 1;
         }
-        let found = self.pools[pool as usize].free.best_fit(stream, size)?;
-        let entry = self.pools[pool as usize].free.at(found);
-        let found = if !self.blocks[entry.block].is_expandable() {
-            found
+        let best = self.pools[pool as usize].free.best_fit(stream, size)?;
+        let (position, found) = if !self.blocks[best.1.block].is_expandable() {
+            best
         } else if use_expandable {
-            self.prefer_middle(pool, found)
+            self.prefer_middle(pool, best)
         } else {
-            self.skip_expandable(pool, found)?
+            self.skip_expandable(pool, best)?
         };
-        let free = &mut self.pools[pool as usize].free;
-        let found_bytes = free.at(found).size;
+        let found_bytes = found.size;
         let max_split = self.knobs.max_split_bytes;
         let too_large_to_share = size < max_split && found_bytes >= max_split;
         let too_large_to_waste =
@@ -44,25 +36,25 @@ impl Allocator {
         if too_large_to_share || too_large_to_waste {
             return None;
         }
-        Some(free.take(found))
+        Some(self.pools[pool as usize].free.take(position))
     }
 
-    fn skip_expandable(&self, pool: u32, first: Position) -> Option<Position> {
+    fn skip_expandable(&self, pool: u32, first: (Position, Entry)) -> Option<(Position, Entry)> {
         let free = &self.pools[pool as usize].free;
         let mut found = first;
-        while self.blocks[free.at(found).block].is_expandable() {
-            found = free.next(found)?;
+        while self.blocks[found.1.block].is_expandable() {
+            found = free.next(found.0)?;
         }
         Some(found)
     }
 
     /// Among expandable blocks, one that can grow counts with the size it can grow to, so that holes in the middle
     /// are filled first.
-    fn prefer_middle(&self, pool: u32, first: Position) -> Position {
+    fn prefer_middle(&self, pool: u32, first: (Position, Entry)) -> (Position, Entry) {
         let free = &self.pools[pool as usize].free;
         let mut found = first;
-        while let Some(next) = free.next(found) {
-            let (block, after) = (&self.blocks[free.at(found).block], &self.blocks[free.at(next).block]);
+        while let Some(next) = free.next(found.0) {
+            let (block, after) = (&self.blocks[found.1.block], &self.blocks[next.1.block]);
             if !block.is_expandable() || self.reach(after) >= self.reach(block) {
                 break;
             }

@@ -151,7 +151,7 @@ impl Allocator {
         let mut prev = NONE;
         for block in &segment.blocks {
             let part = Block { prev, ..whole.part(block.address - address, block.size_bytes) };
-            prev = self.restore_block(part, block, segment.blocks.len() > 1)?;
+            prev = self.restore_block(&part, block, segment.blocks.len() > 1)?;
             if block.state == BlockState::ActiveAllocated {
                 handed_out.push(BlockId(prev));
             }
@@ -159,7 +159,7 @@ impl Allocator {
         Ok(())
     }
 
-    fn restore_block(&mut self, part: Block, block: &SegmentBlock, is_split: bool) -> Result<u32, RestoreError> {
+    fn restore_block(&mut self, part: &Block, block: &SegmentBlock, is_split: bool) -> Result<u32, RestoreError> {
         let pool = part.pool;
         let small = pool == SMALL_POOL;
         let state = match block.state {
@@ -167,7 +167,7 @@ impl Allocator {
             BlockState::Inactive => State::Free,
             BlockState::ActivePendingFree => return Err(RestoreError::Pending { address: block.address }),
         };
-        let index = self.blocks.splice(Block { requested: block.requested_bytes, state, ..part });
+        let index = self.blocks.splice(Block { requested: block.requested_bytes, state, ..*part });
         if state == State::Allocated {
             self.stats.hand_out(small, block.size_bytes, block.requested_bytes);
             if block.size_bytes >= self.knobs.max_split_bytes {

@@ -2,23 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One counter: its value now, its peak since the last reset, and everything ever added to it.
+/// One counter: its value now and its peak since the last reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stat {
     /// Value now.
     pub current: u64,
     /// Largest value since the start or the last [`Stats::reset_peaks`].
     pub peak: u64,
-    /// Sum of all increases; `allocated - current` is what `PyTorch` calls `freed`.
-    pub allocated: u64,
 }
 
 impl Stat {
     #[inline]
     pub(super) fn increase(&mut self, amount: u64) {
         self.current += amount;
-        self.allocated += amount;
-        self.peak = self.peak.max(self.current);
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
     }
 
     #[inline]

@@ -6,7 +6,12 @@
 
 pub mod arguments;
 pub mod attention;
+pub mod batch_norm;
 pub mod checked;
+pub mod cub;
+pub mod embedding;
+pub mod foreach_norm;
+pub mod layer_norm;
 pub mod library;
 pub mod reduce;
 pub mod reduction_scratch;
@@ -63,22 +68,20 @@ type Formula = fn(&mut Arguments<'_>, &Target) -> Result<Stages, FormulaError>;
 
 /// Every kind that extraction may record, with what computes it and how its bytes are reported.
 const KINDS: &[(&str, Formula)] = &[
-    ("batch_norm_channels_last", pending),
+    ("batch_norm_channels_last", batch_norm::batch_norm_channels_last),
     ("conv_workspace", library::conv_workspace),
+    ("cub_scan", cub::cub_scan),
     ("cublas_workspace", library::cublas_workspace),
     ("cudnn_attention_workspace", library::cudnn_attention_workspace),
     ("efficient_backward", attention::efficient_backward),
+    ("embedding_backward", embedding::embedding_backward),
     ("flash_backward", attention::flash_backward),
     ("flash_forward_split", attention::flash_forward_split),
-    ("layer_norm_backward", pending),
+    ("foreach_norm", foreach_norm::foreach_norm),
+    ("layer_norm_backward", layer_norm::layer_norm_backward),
+    ("radix_sort", cub::radix_sort),
     ("reduce", reduction_scratch::reduce),
 ];
-
-// Replaced by the owners of these families before the first release: their kinds request nothing for now.
-fn pending(arguments: &mut Arguments<'_>, _target: &Target) -> Result<Stages, FormulaError> {
-    while arguments.integer().is_ok() {}
-    Ok(vec![])
-}
 
 /// Index of a kind in the table.
 ///

@@ -38,7 +38,8 @@ impl NaiveAllocator {
     pub(crate) fn alloc(&mut self, bytes: u64, stream: u64) -> Option<u64> {
         let size = bytes.div_ceil(512) * 512;
         let small = size <= MIB;
-        let fits = |block: &&Block| !block.taken && block.stream == stream && block.small == small && block.size >= size;
+        let fits =
+            |block: &&Block| !block.taken && block.stream == stream && block.small == small && block.size >= size;
         let best = self.blocks.iter().filter(fits).min_by_key(|block| (block.size, block.address)).copied();
         let block = match best {
             Some(block) => block,
@@ -89,9 +90,9 @@ impl NaiveAllocator {
     /// Whether a block and the one after it are free and in the same segment.
     fn mergeable(&self, at: usize) -> bool {
         let [first, second] = [self.blocks.get(at), self.blocks.get(at + 1)];
-        first.zip(second).is_some_and(|(first, second)| {
-            !first.taken && !second.taken && first.segment == second.segment
-        })
+        first
+            .zip(second)
+            .is_some_and(|(first, second)| !first.taken && !second.taken && first.segment == second.segment)
     }
 
     fn merge(&mut self, at: usize) {

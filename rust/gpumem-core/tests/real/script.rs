@@ -5,22 +5,51 @@ use std::fmt;
 /// One line of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    Alloc { id: u64, bytes: u64, stream: u64 },
-    Free { id: u64 },
+    Alloc {
+        id: u64,
+        bytes: u64,
+        stream: u64,
+    },
+    Free {
+        id: u64,
+    },
     /// Like a tensor: on stream 0, and other streams can be recorded on it.
-    TensorAlloc { id: u64, bytes: u64 },
-    RecordStream { id: u64 },
-    TensorFree { id: u64 },
+    TensorAlloc {
+        id: u64,
+        bytes: u64,
+    },
+    RecordStream {
+        id: u64,
+    },
+    TensorFree {
+        id: u64,
+    },
     EmptyCache,
     /// Memory fraction in percent.
-    Fraction { percent: u64 },
-    HoldEvents { held: bool },
-    BeginPool { pool: u64 },
-    EndPool { pool: u64 },
-    ReleasePool { pool: u64 },
-    NoSplit { pool: u64 },
-    UseOnOom { pool: u64 },
-    Expandable { enabled: bool },
+    Fraction {
+        percent: u64,
+    },
+    HoldEvents {
+        held: bool,
+    },
+    BeginPool {
+        pool: u64,
+    },
+    EndPool {
+        pool: u64,
+    },
+    ReleasePool {
+        pool: u64,
+    },
+    NoSplit {
+        pool: u64,
+    },
+    UseOnOom {
+        pool: u64,
+    },
+    Expandable {
+        enabled: bool,
+    },
     Statistics,
     Layout,
 }
@@ -52,9 +81,10 @@ impl fmt::Display for Event {
 }
 
 /// What kinds of events a script contains beside allocations and frees.
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of a generator")]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mix {
-    pub(crate) streams: u64,
+    pub(crate) streams: usize,
     pub(crate) record_stream: bool,
     pub(crate) pools: bool,
     pub(crate) no_split: bool,
@@ -73,11 +103,17 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    /// A number below `bound`.
+    fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+
+    /// An index into something of this length.
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).unwrap()
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -87,8 +123,7 @@ impl Random {
 
 const MIB: u64 = 1 << 20;
 /// Sizes at which a rule changes; used with one byte less and more.
-const EDGES: [u64; 10] =
-    [512, 1024, MIB - 512, MIB, 2 * MIB, 10 * MIB - 512, 10 * MIB, 20 * MIB, 21 * MIB, 40 * MIB];
+const EDGES: [u64; 10] = [512, 1024, MIB - 512, MIB, 2 * MIB, 10 * MIB - 512, 10 * MIB, 20 * MIB, 21 * MIB, 40 * MIB];
 
 /// Writes a script while keeping track of what is alive.
 pub(crate) struct Writer {
@@ -152,7 +187,7 @@ impl Writer {
         }
         self.alive.push(id);
         let streams = [0, 5, 0x7000];
-        let stream = streams[self.random.below(self.mix.streams) as usize];
+        let stream = streams[self.random.index(self.mix.streams)];
         Event::Alloc { id, bytes, stream }
     }
 
@@ -160,7 +195,7 @@ impl Writer {
         let from_tensors = self.alive.is_empty() || (!self.tensors.is_empty() && self.random.chance(40));
         let newest_first = self.random.chance(40);
         let list = if from_tensors { &mut self.tensors } else { &mut self.alive };
-        let at = if newest_first { list.len() - 1 } else { self.random.below(list.len() as u64) as usize };
+        let at = if newest_first { list.len() - 1 } else { self.random.index(list.len()) };
         let id = list.remove(at);
         if from_tensors { Event::TensorFree { id } } else { Event::Free { id } }
     }
@@ -169,7 +204,7 @@ impl Writer {
         let largest = self.mix.largest_mib * MIB;
         match self.random.below(100) {
             0 => 0,
-            1..10 => EDGES[self.random.below(10) as usize] - 1 + self.random.below(3),
+            1..10 => EDGES[self.random.index(EDGES.len())] - 1 + self.random.below(3),
             10..35 => 1 + self.random.below(8192),
             35..55 => 1 + self.random.below(MIB),
             55..75 => MIB + self.random.below(9 * MIB),
@@ -184,7 +219,7 @@ impl Writer {
             0 => Some(Event::EmptyCache),
             1 | 2 if self.mix.record_stream => Some(Event::HoldEvents { held: self.random.chance(50) }),
             3..6 if self.mix.record_stream && !self.tensors.is_empty() => {
-                let id = self.tensors[self.random.below(self.tensors.len() as u64) as usize];
+                let id = self.tensors[self.random.index(self.tensors.len())];
                 Some(Event::RecordStream { id })
             }
             6 if self.mix.fraction => Some(Event::Fraction { percent: (50 + self.random.below(101)).min(100) }),
@@ -229,6 +264,6 @@ impl Writer {
     }
 
     fn pick(&mut self, len: usize) -> Option<usize> {
-        (len > 0).then(|| self.random.below(len as u64) as usize)
+        (len > 0).then(|| self.random.index(len))
     }
 }

@@ -66,9 +66,8 @@ impl Trace {
             .segments
             .iter()
             .flat_map(|segment| {
-                let row = |block: &FileBlock| {
-                    (segment.address, block.address, block.size, block.state == "active_allocated")
-                };
+                let row =
+                    |block: &FileBlock| (segment.address, block.address, block.size, block.state == "active_allocated");
                 segment.blocks.iter().map(row)
             })
             .collect();

@@ -1,0 +1,1 @@
+"""What other people measured on real GPUs, rebuilt and asked of gpumem."""

@@ -1,0 +1,86 @@
+"""timm's training benchmark of July 2022 on an RTX 3090, as a loop that gpumem traces.
+
+What it does is listed in shared/truth/README.md ("The brackets' recipe"); torch 1.12.1, CUDA 11.3, cuDNN 8.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+# torch 1.12 has no scaled_dot_product_attention; timm reads this when it is imported.
+os.environ["TIMM_FUSED_ATTN"] = "0"
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from benchmarks.truth.rows import Row
+from gpumem import api
+from gpumem._core import ModelSpec
+
+GPU = "rtx3090"
+STACK = "torch-1.12+cu113"
+# For-loop implementation: torch 1.12 has no foreach default.
+OPTIMIZER = ("sgd", {"lr": 1e-4, "momentum": 0.9, "nesterov": True, "foreach": False})
+
+
+class BenchmarkStep:
+    """The benchmark's step: images made once and kept, a new target every step, backward inside autocast.
+
+    The traced batch only carries the batch size (4 bytes per sample), since the benchmark has no data loader.
+    """
+
+    def __init__(self, image_size: int, classes: int, *, channels_last: bool) -> None:
+        self._image_size = image_size
+        self._classes = classes
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._images: torch.Tensor | None = None
+
+    def _resident_images(self, batch: torch.Tensor) -> torch.Tensor:
+        # One instance serves the traces of several batch sizes, one after the other.
+        if self._images is None or self._images.shape[0] != batch.shape[0]:
+            size = self._image_size
+            images = torch.randn((batch.shape[0], 3, size, size), device=batch.device)
+            self._images = images.contiguous(memory_format=self._layout)
+        return self._images
+
+    def __call__(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
+        """One step."""
+        images = self._resident_images(batch)
+        # torch 1.12 keeps the gradient tensors.
+        optimizer.zero_grad(set_to_none=False)
+        with torch.autocast("cuda", dtype=torch.float16):
+            output = model(images)
+            output = output[0] if isinstance(output, tuple) else output
+            target = torch.empty(output.shape[0], dtype=torch.long, device=output.device).random_(self._classes)
+            functional.cross_entropy(output, target).backward()
+        optimizer.step()
+
+
+def build(row: Row) -> nn.Module:
+    """The model of a row, without weights."""
+    import timm
+
+    name = row["timm_now"] or row["model"]
+    with torch.device("meta"):
+        model: nn.Module = timm.create_model(name, drop_rate=0.0)
+    return model
+
+
+def trace(row: Row) -> ModelSpec:
+    """Trace the benchmark's loop for the model of a row."""
+    torch.set_num_threads(1)
+    model = build(row)
+    channels_last = row["layout"] == "nhwc"
+    step = BenchmarkStep(int(row["img_size"]), int(getattr(model, "num_classes", 1000)), channels_last=channels_last)
+    return api.extract(
+        model,
+        (1,),
+        optimizer=OPTIMIZER,
+        step=step,
+        channels_last=channels_last,
+        gpu=GPU,
+        # Random layers drawn on the host decide nothing here; a value read back is a zero.
+        host_reads="zeros",
+    )

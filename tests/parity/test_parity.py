@@ -1,0 +1,143 @@
+"""gpumem's prediction equals unmodified CUDA PyTorch on the virtual GPU: peaks to the byte, sequences event by event.
+
+The wide version is `tests/parity/sweep.py`; here is a selection over every family that takes a few minutes.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from gpumem.loop import LoopConfig
+from tests.parity import models, ours, virtual
+from tests.parity.case import Case
+from tests.parity.compare import compare
+from tests.parity.difference import differences, sequences_equal
+from tests.parity.known_differences import KNOWN
+from tests.parity.models import layers
+from tests.parity.selection import BATCH, SETTINGS
+from tests.parity.timeline import Timeline
+
+FP32, BF16, INFER_FP32, INFER_BF16 = SETTINGS
+# One of each kind of network in every setting; then every other family once, in the setting that exercises it most.
+EVERY_SETTING = ("tv:resnet18", "tv:vit_b_16", "hf:gpt2", "unet:plain", "misc:custom_function")
+TRAINED_BF16 = (
+    "tv:mobilenet_v3_small",
+    "tv:efficientnet_b0",
+    "tv:squeezenet1_1",
+    "tv:shufflenet_v2_x0_5",
+    "tv:swin_t",
+    "tv:convnext_tiny",
+    "tv:lraspp_mobilenet_v3_large",
+    "tv:r3d_18",
+    "timm:convnext_atto",
+    "timm:resnet18d",
+    "timm:mixer_b16_224",
+    "timm:levit_128",
+    "timm:mobilevit_xxs",
+    "timm:poolformer_s12",
+    "timm:regnety_004",
+    "hf:bert",
+    "hf:t5",
+    "hf:bart",
+    "hf:llama",
+    "hf:mistral",
+    "hf:qwen3",
+    "hf:gemma",
+    "hf:vit",
+    "hf:swin",
+    "hf:clip",
+    "hf:opt",
+    *(f"nn:{name}" for name in ("lstm", "gru", "rnn", "lstm_cell", "attention", "transformer", "encoder", "mlp_norm")),
+    *(f"misc:{name}" for name in models.names("misc") if name != "custom_function"),
+    "unet:group_norm_attention",
+    "unet:3d",
+)
+LOOPS: dict[str, tuple[str, LoopConfig, str]] = {
+    "channels_last": ("tv:resnet18", LoopConfig(channels_last=True, precision="amp-fp16"), "sgd(momentum=0.9)"),
+    "pure fp16": ("hf:gpt2", LoopConfig(precision="fp16"), "adamw"),
+    "pure bf16": ("tv:resnet18", LoopConfig(precision="bf16"), "adam"),
+    "tf32": ("nn:mlp", LoopConfig(precision="tf32"), "adamw"),
+    "accumulate": ("nn:encoder", LoopConfig(accumulate=2, precision="amp-fp16"), "adamw"),
+    "zero_grad zero": ("nn:mlp", LoopConfig(zero_grad="zero"), "sgd(momentum=0.9)"),
+    "clip": ("nn:encoder", LoopConfig(clip_grad_norm=1.0), "adamw"),
+    "fused": ("nn:mlp", LoopConfig(), "adamw(fused=True)"),
+    "for-loop": ("nn:mlp", LoopConfig(), "adam(foreach=False)"),
+    "rmsprop": ("nn:mlp", LoopConfig(), "rmsprop(momentum=0.9, centered=True)"),
+    "adagrad": ("nn:mlp", LoopConfig(), "adagrad"),
+    "adadelta": ("nn:mlp", LoopConfig(), "adadelta"),
+    "nadam": ("nn:mlp", LoopConfig(), "nadam"),
+    "radam": ("nn:mlp", LoopConfig(), "radam"),
+    "adamax": ("nn:mlp", LoopConfig(), "adamax"),
+    "asgd": ("nn:mlp", LoopConfig(), "asgd"),
+    "rprop": ("nn:mlp", LoopConfig(), "rprop"),
+}
+
+
+def _selected() -> list[tuple[str, str]]:
+    chosen = [(reference, setting) for reference in EVERY_SETTING for setting in SETTINGS]
+    chosen += [(reference, BF16) for reference in TRAINED_BF16]
+    chosen += [(f"op:{name}", FP32 if index % 2 else BF16) for index, name in enumerate(models.names("op"))]
+    return chosen
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(reference: str) -> models.LoadedModel:
+    torch.set_num_threads(1)
+    return models.load(reference)
+
+
+def _check(case: Case, key: tuple[str, str]) -> None:
+    result = compare(case, ours.extract(case, _loaded(case.model)))
+    expected, mechanism = KNOWN.get(key, (frozenset(), ""))
+    shown = "\n".join(differences(result.truth.timeline.trimmed(), result.prediction.timeline.trimmed(), 3))
+    assert result.off == expected, f"{case.label()}: known: {mechanism or 'nothing'}\n{shown}"
+
+
+@pytest.mark.usefixtures("virtual_gpu")
+@pytest.mark.parametrize(("reference", "setting"), _selected())
+def test_prediction_equals_cuda(reference: str, setting: str) -> None:
+    config, optimizer = SETTINGS[setting]
+    cudnn = reference.removeprefix("nn:") not in layers.RECURRENT
+    case = Case(model=reference, batch=BATCH, config=config, optimizer=optimizer, cudnn=cudnn)
+    _check(case, (reference, setting))
+
+
+@pytest.mark.usefixtures("virtual_gpu")
+@pytest.mark.parametrize("name", LOOPS)
+def test_every_loop_and_optimizer_equals_cuda(name: str) -> None:
+    reference, config, optimizer = LOOPS[name]
+    _check(Case(model=reference, batch=BATCH, config=config, optimizer=optimizer), (reference, name))
+
+
+@pytest.mark.usefixtures("virtual_gpu")
+@pytest.mark.parametrize("batch", [2, 7, 33])
+def test_batches_that_were_not_traced_equal_cuda(batch: int) -> None:
+    _check(Case(model="tv:resnet18", batch=batch, optimizer="sgd(momentum=0.9)"), ("tv:resnet18", f"batch {batch}"))
+
+
+@pytest.mark.usefixtures("virtual_gpu")
+def test_the_virtual_gpus_counters_agree_with_its_own_events() -> None:
+    truth = virtual.run(Case(model="nn:mlp", batch=BATCH))
+    assert truth.timeline.requested_peak_bytes() == truth.requested_peak_bytes
+    assert truth.requested_peak_bytes <= truth.allocated_peak_bytes <= truth.reserved_peak_bytes
+    assert [name for name, _ in truth.timeline.marks] == ["forward", "backward", "optimizer", "end"] * 3
+
+
+def test_the_comparison_sees_a_missing_allocation_and_a_late_free() -> None:
+    cuda = Timeline([512, 1024, -1, 256, -2, -3], [("end", 6)])
+    assert sequences_equal(cuda, cuda)
+    missing = Timeline([512, 1024, -1, -2], [("end", 4)])
+    assert not sequences_equal(cuda, missing)
+    assert differences(cuda, missing, 5)
+    late = Timeline([512, 1024, 256, -1, -2, -3], [("end", 6)])
+    assert not sequences_equal(cuda, late)
+    assert "free of allocation 0" in differences(cuda, late, 5)[0]
+    assert cuda.requested_peak_bytes() == 1536
+    assert late.requested_peak_bytes() == 1792
+
+
+def test_the_order_of_frees_between_two_allocations_is_no_difference() -> None:
+    assert sequences_equal(Timeline([8, 8, -1, -2, 8], []), Timeline([8, 8, -2, -1, 8], []))
