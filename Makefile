@@ -65,7 +65,18 @@ test-python: setup ## pytest: contract, sources, CLI, extraction, parity
 
 test: check test-rust test-python ## Everything that CI runs
 
+parity: setup ## Wide comparison with the virtual GPU; hours; resumable; writes benchmarks/results
+	$(BIN)/python -m tests.parity.sweep run
+	$(BIN)/python -m tests.parity.sweep summary
+
+truth: setup ## Comparison with values measured on real GPUs; resumable; writes benchmarks/results
+	$(BIN)/python -m benchmarks.truth_measured run
+	$(BIN)/python -m benchmarks.truth_measured summary
+
+bench: setup ## Speed as ratios against PyTorch's MemTracker; writes benchmarks/results
+	$(BIN)/python benchmarks/speed.py
+
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) target .mypy_cache .ruff_cache .pytest_cache python/gpumem/_core*.so
 
-.PHONY: help setup demo format lint-rust lint-python lint-structure check test-rust test-python test clean
+.PHONY: help setup demo format lint-rust lint-python lint-structure check test-rust test-python test parity truth bench clean

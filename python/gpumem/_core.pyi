@@ -2,6 +2,8 @@
 
 from typing import Any, final
 
+__all__ = ["GpuProfile", "ModelSpec", "Quantity", "Report", "find_gpu", "gpus", "parse_alloc_conf"]
+
 @final
 class GpuProfile:
     """One GPU profile."""

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpumem.errors import InputError
+
 Batch = Any
 Criterion = Callable[[Any, Any], torch.Tensor]
 Step = Callable[[nn.Module, torch.optim.Optimizer, Batch], Any]
@@ -103,6 +105,9 @@ def train(
         criterion: Maps `(output, target)` to a scalar loss.
         config: The loop.
         mark: Called with `forward`, `backward`, `optimizer` and `end` at the borders of the phases.
+
+    Raises:
+        InputError: the criterion returned something that has no backward pass.
     """
     # Everywhere but fp16 a GradScaler is left out, not disabled: it then allocates nothing.
     scaler = torch.amp.GradScaler("cuda") if config.precision == "amp-fp16" else None
@@ -116,7 +121,7 @@ def train(
                 mark("forward")
             with autocast(config):
                 output = call(model, inputs)
-                loss = criterion(output, target)
+                loss = _checked_loss(criterion(output, target))
                 if config.accumulate > 1:
                     loss = loss / config.accumulate
             mark("backward")
@@ -132,6 +137,25 @@ def train(
             scaler.step(optimizer)
             scaler.update()
         mark("end")
+
+
+def _checked_loss(loss: Any) -> torch.Tensor:
+    if not isinstance(loss, torch.Tensor):
+        raise InputError(
+            f"the criterion returned {type(loss).__name__}, not a tensor",
+            "return the scalar loss itself, without .item()",
+        )
+    if loss.numel() != 1:
+        raise InputError(
+            f"the criterion returned a tensor of shape {tuple(loss.shape)}, which has no backward pass of its own",
+            "reduce it to a scalar, for example with .mean()",
+        )
+    if not loss.requires_grad:
+        raise InputError(
+            "the loss depends on no parameter that is trained",
+            "compute it from the model's output, without .detach() or torch.no_grad(); for inference pass mode='infer'",
+        )
+    return loss
 
 
 def train_with(

@@ -1,8 +1,8 @@
 """Sizes in and out of text: `"24GB"` to bytes, bytes to `22.35 GiB`. The only Python file that knows 1000 and 1024.
 
 `humanfriendly`, `bitmath`, pydantic's `ByteSize` and Accelerate's converter read such strings too. This is our own
-because `import gpumem` may bring neither torch nor a dependency, and because a budget needs what none of them has: exact
-integer arithmetic rounded down, the core's 64-bit limit, and errors that say what to write instead.
+because `import gpumem` may bring neither torch nor a dependency, and because a budget needs what none of them has:
+exact integer arithmetic rounded down, the core's 64-bit limit, and errors that say what to write instead.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from gpumem import ModelSpec
 from gpumem.errors import BatchDependentError
 from tests.parity import models, ours, virtual
 from tests.parity.case import Case
@@ -57,14 +59,7 @@ def measure(case: Case, loaded: models.LoadedModel) -> dict[str, Any]:
     started = time.perf_counter()
     try:
         with _time_limit(_CASE_SECONDS):
-            try:
-                spec = ours.extract(case, loaded)
-                # One sample has dimensions of size 1, which no polynomial through larger batches knows.
-                if case.batch == 1:
-                    spec = ours.extract(case, loaded, (1,))
-            except BatchDependentError as error:
-                line["batch_dependent"] = str(error)[:300]
-                spec = ours.extract(case, loaded, (case.batch,))
+            spec = _extract(case, loaded, line)
             line["seconds"] = round(time.perf_counter() - started, 3)
             result = compare(case, spec)
     except Exception as error:
@@ -92,6 +87,20 @@ def measure(case: Case, loaded: models.LoadedModel) -> dict[str, Any]:
     return line
 
 
+def _extract(case: Case, loaded: models.LoadedModel, line: dict[str, Any]) -> ModelSpec:
+    """Traced at two sizes where that is enough: the comparison at a third one checks the polynomials.
+
+    One sample has dimensions of size 1, which no polynomial through larger batches knows.
+    """
+    if case.batch == 1:
+        return ours.extract(case, loaded, (1,))
+    for batches in ((2, 3), (2, 3, 5)):
+        with contextlib.suppress(BatchDependentError):
+            return ours.extract(case, loaded, batches)
+    line["batch_dependent"] = True
+    return ours.extract(case, loaded, (case.batch,))
+
+
 def _verdict(line: dict[str, Any]) -> str:
     if line["status"] != "ok":
         return f"{line['status']}: {line['error'][:160]}"
@@ -117,7 +126,7 @@ def run(families: list[str], shard: str, again: str, truth_only: bool) -> None:
         equal = line["status"] == "ok" and line["sequence"]
         if again == "none" or (again == "off" and equal):
             done[f"{line['setting']} {line['case']}"] = line["status"]
-    results = RESULTS.with_name(f"{RESULTS.stem}-{shard.replace('/', 'of')}.jsonl")
+    results = RESULTS.with_name(f"{RESULTS.stem}-{os.getpid()}.jsonl")
     results.parent.mkdir(parents=True, exist_ok=True)
     with results.open("a", encoding="utf-8") as file:
         for reference, cases in _work(families, shard):
@@ -136,7 +145,7 @@ def run(families: list[str], shard: str, again: str, truth_only: bool) -> None:
                 print(f"{reference}: not built: {type(error).__name__}: {str(error)[:200]}", flush=True)
                 continue
             for setting, case in missing:
-                line = {"setting": setting, **measure(case, loaded)}
+                line = {"setting": setting, "at": time.time(), **measure(case, loaded)}
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 print(f"{setting:28} {case.label()}: {_verdict(line)}", flush=True)

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT.parent / "shared" / "vgpu"
 CACHE = ROOT / "target" / "parity-cache"
 CASE_SECONDS = 120.0
+START_SECONDS = 120.0
 DEVICE_MIB = 200_000
 # The sources that decide what the child runs; they are part of the cache key.
 _DECIDING = (
@@ -167,14 +168,24 @@ class _Child:
             cwd=ROOT,
         )
 
+        try:
+            self._line(START_SECONDS)
+        except ChildError as error:
+            self.stop()
+            raise UnavailableError(f"PyTorch does not start on the virtual GPU: {error}") from error
+
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             raise ChildError(f"child on the virtual GPU has ended: {self._tail()}") from None
+        answer: dict[str, Any] = json.loads(self._line(seconds))
+        return answer
+
+    def _line(self, seconds: float) -> bytes:
+        assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], seconds)
         if not ready:
             self.stop()
@@ -183,8 +194,7 @@ class _Child:
         if not line:
             self.process.wait()
             raise ChildError(f"child died with {self.process.returncode}: {self._tail()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return line
 
     def _tail(self) -> str:
         self.errors.seek(0)
@@ -192,7 +202,9 @@ class _Child:
 
     def stop(self) -> None:
         self.process.kill()
-        self.process.wait()
+        # Waits, and closes the pipes.
+        self.process.communicate()
+        self.errors.close()
 
 
 _children: dict[tuple[str, str], _Child] = {}

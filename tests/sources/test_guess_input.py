@@ -66,6 +66,15 @@ def test_transformers_instances() -> None:
     assert _guess(hf.ViTForImageClassification(vit)) == "pixel_values=float32[b, 1, 32, 32], labels=int64[b]"
 
 
+def test_adapters_take_what_their_model_takes() -> None:
+    import peft
+    import transformers as hf
+
+    gpt2 = hf.GPT2LMHeadModel(hf.GPT2Config(n_layer=1, n_embd=32, n_head=4, n_positions=64))
+    adapted = peft.get_peft_model(gpt2, peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    assert _guess(adapted) == "input_ids=int64[b, 64], labels=int64[b, 64]"
+
+
 def test_any_other_module_tells_nothing() -> None:
     assert guess_input(nn.Linear(2, 2)) is None
 

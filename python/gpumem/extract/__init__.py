@@ -18,10 +18,11 @@ from gpumem.errors import BatchDependentError, ExtractionError, GpumemError, Inp
 from gpumem.extract.criterion import ChosenCriterion, choose_criterion
 from gpumem.extract.inputs import TensorSpec, describe, parse_input
 from gpumem.extract.optimizer import optimizer_factory
-from gpumem.extract.options import check_options
+from gpumem.extract.options import check_batches, check_options
 from gpumem.extract.recorder import Recorder
 from gpumem.extract.target import KernelTarget
 from gpumem.extract.trace import Tracer
+from gpumem.extract.traceable import traceable
 from gpumem.loop import Criterion, LoopConfig, Step
 
 # Never 1: a dimension of size 1 changes contiguity and memory formats. The last one checks the polynomials.
@@ -96,7 +97,8 @@ def extract(
         A `ModelSpec`; its methods need no torch.
 
     Raises:
-        InputError: the input is unknown or the model refuses it.
+        InputError: an argument that cannot be meant, an unknown input, a module that cannot be traced or has nothing to
+            train, a criterion or step that is no training step.
         UnknownNameError: an unknown precision, mode, optimizer or GPU.
         DataDependentError: the model needs values (`.item()`, boolean masks, `nonzero`).
         BatchDependentError: what is allocated is no polynomial in the batch size, or in another order.
@@ -118,21 +120,16 @@ def extract(
         gpu=gpu,
         host_reads=host_reads,
     )
-    return _extract(question, tuple(batches))
+    return _extract(question, check_batches(batches))
 
 
 def _question(model: nn.Module, description: Any, **options: Any) -> _Question:
-    if not isinstance(model, nn.Module):
-        raise InputError(
-            f"model must be a torch.nn.Module, not {type(model).__name__}",
-            "pass the module itself; for names such as 'torchvision:resnet50' use gpumem.sources.resolve",
-        )
     check_options(options)
-    assumptions: list[str] = []
+    model, assumptions = traceable(model, options["mode"])
     if description is None:
         from gpumem.sources import guess_input
 
-        guess = guess_input(model)
+        guess = guess_input(model, mode=options["mode"])
         if guess is None:
             raise InputError(
                 f"the input of {type(model).__name__} is unknown",
@@ -182,7 +179,7 @@ def _extract(question: _Question, batches: tuple[int, ...]) -> ModelSpec:
         raise ExtractionError(
             f"{type(question.model).__name__} could not be traced with input {describe(question.inputs)}: "
             f"{type(error).__name__}: {error}",
-            "the exception above is the model's own; check the input's shape, dtype and argument names",
+            "the exception above is the cause",
         ) from error
 
 
@@ -220,9 +217,10 @@ def _criterion(question: _Question, tracer: Tracer, batch: int) -> ChosenCriteri
     output = tracer.probe(batch)
     chosen = choose_criterion(output, batch)
     if chosen is None:
+        kind = f"a tensor of {output.dtype}" if isinstance(output, torch.Tensor) else type(output).__name__
         raise InputError(
-            f"no loss can be chosen for an output of type {type(output).__name__}",
-            "pass criterion=lambda output, target: ... returning a scalar",
+            f"no loss can be chosen: the model returns {kind}, in which there is no floating-point tensor",
+            "pass criterion=lambda output, target: ... returning a scalar, or mode='infer'",
         )
     return chosen
 

@@ -84,6 +84,14 @@ def _inference_mode(mode: Any = True) -> Any:
     return _NoGradAsInference()(mode) if callable(mode) else _NoGradAsInference(mode)
 
 
+def _has_foreign_override(arguments: Any) -> bool:
+    """Whether a tensor subclass other than `Parameter` is among the arguments."""
+    return any(
+        isinstance(argument, torch.Tensor) and type(argument) not in (torch.Tensor, torch.nn.Parameter)
+        for argument in arguments
+    )
+
+
 class _Stream:
     """Stands for streams and events: everything happens in order."""
 
@@ -163,6 +171,8 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
         (torch.cuda, "default_stream", always(_Stream)),
         (torch.cuda, "get_device_capability", always(capability)),
         (torch.cuda, "is_current_stream_capturing", always(False)),
+        # PyTorch's modules leave their inference fast paths when an override is about, as the tracing mode is.
+        (torch.overrides, "has_torch_function", _has_foreign_override),
         (torch, "inference_mode", _inference_mode),
         (torch, "is_inference_mode_enabled", lambda: InferenceFlag.depth > 0),
         (torch, "clear_autocast_cache", clear_autocast_cache),

@@ -10,6 +10,7 @@ import sys
 from types import FrameType
 
 _TORCH_MODULES: dict[str, str] = {
+    "torch.autograd.graph": "anomaly detection: there is no NaN",
     "torch.amp.grad_scaler": "found_inf is 0: the optimizer steps; the scale is only printed",
     "torch.nn.utils.clip_grad": "error_if_nonfinite: the norm is finite",
     "torch.nn.utils.rnn": "lengths of packed sequences live on the CPU",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -56,23 +57,41 @@ def parse_input(description: Any) -> Any:
             argument names to those. Other values (numbers, strings, None) are passed as they are.
 
     Raises:
-        InputError: for a shape with non-positive or non-integer dimensions.
+        InputError: for a shape with non-positive or non-integer dimensions, or a description without any tensor.
     """
+    tree = _parse(description)
+    if not _has_tensor(tree) and tree != {}:
+        raise InputError(
+            f"input {description!r} describes no tensor",
+            "give the shape of one sample, such as (3, 224, 224), a TensorSpec or an example tensor; several inputs as a "
+            "tuple or a mapping of those",
+        )
+    return tree
+
+
+def _has_tensor(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return any(map(_has_tensor, tree.values()))
+    return any(map(_has_tensor, tree)) if isinstance(tree, (tuple, list)) else isinstance(tree, TensorSpec)
+
+
+def _parse(description: Any) -> Any:
     if isinstance(description, TensorSpec):
+        _checked(description.shape)
         return description
     if isinstance(description, torch.Tensor):
         if description.dim() == 0:
             return TensorSpec((), description.dtype, batched=False)
         return TensorSpec(tuple(description.shape[1:]), description.dtype)
     if isinstance(description, Mapping):
-        return {name: parse_input(value) for name, value in description.items()}
+        return {name: _parse(value) for name, value in description.items()}
     if isinstance(description, torch.Size) or _is_shape(description):
         return TensorSpec(_checked(tuple(description)))
     if isinstance(description, (tuple, list)):
         if len(description) == 2 and isinstance(description[1], torch.dtype):
             shape = description[0]
             return TensorSpec(_checked(tuple(shape) if not isinstance(shape, int) else (shape,)), description[1])
-        return type(description)(parse_input(item) for item in description)
+        return type(description)(_parse(item) for item in description)
     return description
 
 
@@ -80,13 +99,13 @@ def _is_shape(value: Any) -> bool:
     return (
         isinstance(value, (tuple, list))
         and len(value) > 0
-        and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
+        and all(isinstance(n, Real) and not isinstance(n, bool) for n in value)
     )
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
     for size in shape:
-        if not isinstance(size, int) or size < 1:
+        if not isinstance(size, Integral) or size < 1:
             raise InputError(
                 f"input shape {shape} has the dimension {size!r}",
                 "give the shape of one sample in positive integers, without the batch, such as (3, 224, 224)",

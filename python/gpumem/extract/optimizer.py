@@ -62,10 +62,22 @@ def optimizer_factory(optimizer: Any) -> tuple[OptimizerFactory, str]:
         if inspect.signature(cls).parameters["lr"].default is inspect.Parameter.empty:
             kwargs = {"lr": 1e-3, **kwargs}
         arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
-        return (lambda params: cls(params, **kwargs)), f"{cls.__name__}({arguments})"
+        return _factory(cls, kwargs), f"{cls.__name__}({arguments})"
     if callable(optimizer):
         return optimizer, getattr(optimizer, "__qualname__", repr(optimizer))
     raise InputError(
         f"optimizer must be a name, (name, kwargs), a class or a function, not {type(optimizer).__name__}",
         'for example "adamw", ("sgd", {"momentum": 0.9}) or lambda params: MyOptimizer(params)',
     )
+
+
+def _factory(cls: type[torch.optim.Optimizer], kwargs: dict[str, Any]) -> OptimizerFactory:
+    def make(params: Any) -> torch.optim.Optimizer:
+        try:
+            return cls(params, **kwargs)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{cls.__name__} cannot be made with {kwargs}: {error}", f"see torch.optim.{cls.__name__}'s arguments"
+            ) from error
+
+    return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from gpumem.errors import InputError, UnknownNameError
@@ -20,6 +21,31 @@ def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise UnknownNameError(f"unknown {name} {value!r}", f"{hint}known: {', '.join(known)}")
 
 
+def check_batches(batches: Any) -> tuple[int, ...]:
+    """The batch sizes to trace, each once.
+
+    Raises:
+        InputError: none at all, or one that is no positive integer.
+    """
+    sizes = tuple(batches) if isinstance(batches, Sequence) and not isinstance(batches, str) else ()
+    if not sizes:
+        raise InputError(f"batches must be a sequence of batch sizes, not {batches!r}", "for example batches=(2, 3, 5)")
+    for size in sizes:
+        check_batch(size)
+    return tuple(dict.fromkeys(sizes))
+
+
+def check_batch(batch: Any) -> int:
+    """A batch size that can be traced.
+
+    Raises:
+        InputError: it is no positive integer below 2^63.
+    """
+    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch < 1 << 63:
+        raise InputError(f"batch must be a positive integer, not {batch!r}")
+    return batch
+
+
 def check_options(options: dict[str, Any]) -> None:
     """Raise for an option that cannot be meant.
 
@@ -35,7 +61,7 @@ def check_options(options: dict[str, Any]) -> None:
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
         raise InputError(f"accumulate must be a positive integer, not {accumulate!r}")
     norm = options["clip_grad_norm"]
-    if norm is not None and not (isinstance(norm, (int, float)) and norm > 0):
+    if norm is not None and (isinstance(norm, bool) or not isinstance(norm, (int, float)) or not norm > 0):
         raise InputError(f"clip_grad_norm must be a positive number or None, not {norm!r}")
     for name in ("criterion", "step"):
         if options[name] is not None and not callable(options[name]):

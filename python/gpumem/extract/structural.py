@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from gpumem.errors import ExtractionError
 
 # Values of these types are shared between a module and its copy, as `copy.deepcopy` does.
 _ATOMIC = (
@@ -40,12 +43,13 @@ def meta_twin(tensor: torch.Tensor) -> torch.Tensor:
 def meta_copy(model: nn.Module) -> nn.Module:
     """Deep-copy `model` with every parameter, buffer and non-leaf tensor attribute replaced by a meta twin.
 
-    Ties stay ties. Plain leaf tensors kept as attributes are copied where they are, as a real `.cuda()` leaves them;
-    so are the contents of user classes. Parameter gradients are not taken along. The same as `copy.deepcopy` with a
-    prefilled memo, without its cost for the dictionaries that every module has.
+    Ties stay ties. Plain leaf tensors kept as attributes are copied where they are, as a real `.cuda()` leaves them
+    (those on an accelerator become meta); so are the contents of user classes. What cannot be copied (locks, files,
+    generators) is shared. Parameter gradients are not taken along. The same as `copy.deepcopy` with a prefilled memo,
+    without its cost for the dictionaries that every module has.
 
     Raises:
-        Whatever a member's own `__deepcopy__` raises.
+        ExtractionError: a container or a module in an attribute holds what cannot be copied.
     """
     memo: dict[int, Any] = {}
     copies: list[tuple[nn.Module, nn.Module]] = []
@@ -69,30 +73,65 @@ def _copies_itself(module: nn.Module) -> bool:
         method = getattr(type(module), name, None)
         if method is None or method is getattr(object, name, None):
             continue
-        if not getattr(method, "__module__", "").startswith("torch.nn.modules."):
+        # Dynamo replaces some of nn.Module's own.
+        inherited = method is getattr(nn.Module, name, None)
+        if not inherited and not getattr(method, "__module__", "").startswith("torch.nn.modules."):
             return True
     return False
 
 
 def _copied_state(module: nn.Module, memo: dict[int, Any]) -> dict[str, Any]:
     state: dict[str, Any] = {}
-    for name, value in vars(module).items():
-        if isinstance(value, _ATOMIC):
+    # A list: another thread may be training the module and setting attributes.
+    for name, value in list(vars(module).items()):
+        if name == "_compiled_call_impl":
+            # `module.compile()`: bound to the original.
+            state[name] = None
+        elif isinstance(value, _ATOMIC):
             state[name] = value
         elif name in _CONTAINERS:
-            state[name] = {key: copy.deepcopy(item, memo) for key, item in value.items()}
+            state[name] = {key: copy.deepcopy(item, memo) for key, item in list(value.items())}
         elif isinstance(value, dict) and not value:
             state[name] = type(value)()
+        elif isinstance(value, list) and any(isinstance(item, RemovableHandle) for item in list(value)):
+            # Handles take hooks off the original (transformers keeps some for gradient checkpointing).
+            state[name] = [_copied(item, memo, name) for item in list(value) if not isinstance(item, RemovableHandle)]
         else:
-            state[name] = copy.deepcopy(value, memo)
+            state[name] = _copied(value, memo, f"{type(module).__name__}.{name}")
     return state
 
 
+def _copied(value: Any, memo: dict[int, Any], name: str) -> Any:
+    try:
+        return copy.deepcopy(value, memo)
+    except (TypeError, NotImplementedError, RuntimeError) as error:
+        if isinstance(value, (dict, list, tuple, set, nn.Module)):
+            raise ExtractionError(
+                f"the attribute {name} cannot be copied: {error}",
+                "the model's structure is copied so that it stays untouched: set the attribute to None meanwhile",
+            ) from error
+        return value
+
+
 def _tensors_to_replace(module: nn.Module) -> Iterator[torch.Tensor]:
-    yield from (p for p in module._parameters.values() if p is not None)
-    yield from (b for b in module._buffers.values() if b is not None)
-    # Old weight_norm and spectral_norm keep a non-leaf tensor as an attribute, which deepcopy refuses.
-    yield from (v for v in vars(module).values() if isinstance(v, torch.Tensor) and not v.is_leaf)
+    yield from (p for p in list(module._parameters.values()) if p is not None)
+    yield from (b for b in list(module._buffers.values()) if b is not None)
+    for name, value in list(vars(module).items()):
+        if name not in _CONTAINERS:
+            yield from _results_in(value)
+
+
+def _results_in(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors that deepcopy refuses (results of a forward pass, as old weight_norm keeps) or would copy on a GPU."""
+    if isinstance(value, torch.Tensor):
+        if not value.is_leaf or value.device.type not in ("cpu", "meta"):
+            yield value
+    elif isinstance(value, (list, tuple)):
+        for item in list(value):
+            yield from _results_in(item)
+    elif isinstance(value, dict):
+        for item in list(value.values()):
+            yield from _results_in(item)
 
 
 def tensors_in_move_order(model: nn.Module) -> Iterator[tuple[str, nn.Module, torch.Tensor]]:

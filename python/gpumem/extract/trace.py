@@ -12,10 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from gpumem.errors import GpumemError, InputError
 from gpumem.extract.autocast import autocast_on_meta, clear_casts
+from gpumem.extract.caller import caller_left, random_state_kept
 from gpumem.extract.devices import META, CudaDevices
-from gpumem.extract.environment import cuda_environment, patched, random_state_kept, seed_everything
-from gpumem.extract.inputs import make_inputs
+from gpumem.extract.environment import cuda_environment, patched
+from gpumem.extract.failures import Subject, explained
+from gpumem.extract.inputs import describe, make_inputs
 from gpumem.extract.layers import index_layers, layers_followed
 from gpumem.extract.ops import CHOICES, HANDLERS, VERIFIED
 from gpumem.extract.ops.accumulate import held_once_counts
@@ -28,7 +31,6 @@ from gpumem.loop import (
     autocast,
     call,
     infer,
-    matmul_precision,
     prepare_on_host,
     train,
     train_with,
@@ -67,6 +69,18 @@ def cuda_on_meta(rec: Recorder, target: KernelTarget) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """A garbage collection in the middle of a trace would free cycles at an arbitrary event."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class Tracer:
     """Runs the loop for one model, as often as batch sizes are asked for."""
 
@@ -82,7 +96,8 @@ class Tracer:
         allow_host_reads: bool = False,
     ) -> None:
         # The structure is copied once; each run gets its own copy of that, since modules may cache tensors.
-        self._structure = prepare_on_host(meta_copy(model), config)
+        with caller_left():
+            self._structure = prepare_on_host(meta_copy(model), config)
         self._inputs = inputs
         self._config = config
         self._target = target
@@ -90,6 +105,7 @@ class Tracer:
         self._step = step
         self._allow_host_reads = allow_host_reads
         self._float_dtype = PURE_DTYPES.get(config.precision)
+        self._subject = Subject(type(model).__name__, describe(inputs), step is not None)
 
     @property
     def layer_kinds(self) -> list[str]:
@@ -110,14 +126,18 @@ class Tracer:
     def _running(self) -> Iterator[tuple[Recorder, nn.Module]]:
         rec = Recorder(HANDLERS, VERIFIED)
         rec.allow_host_reads = self._allow_host_reads
-        with _one_at_a_time, random_state_kept():
+        with _one_at_a_time, _no_collection(), caller_left(), random_state_kept():
             model = meta_copy(self._structure)
-            seed_everything()
             layer_index = index_layers(model, rec)
             for category, owner, tensor in tensors_in_move_order(model):
                 rec.register(tensor, category, layer_index[id(owner)])
-            with layers_followed(layer_index, rec), matmul_precision(self._config), cuda_on_meta(rec, self._target):
-                yield rec, model
+            try:
+                with layers_followed(layer_index, rec), cuda_on_meta(rec, self._target):
+                    yield rec, model
+            except GpumemError:
+                raise
+            except Exception as error:
+                raise explained(error, rec, self._subject) from error
 
     def run(self, batch: int, criterion: Any = None, target: Any = None) -> Recorder:
         """Trace the loop at this batch size.
@@ -130,16 +150,9 @@ class Tracer:
         Returns:
             The recorder, closed: nothing is recorded any more.
         """
-        gc_was_enabled = gc.isenabled()
-        # A collection in the middle of a trace would free cycles at an arbitrary event.
-        gc.disable()
-        try:
-            with self._running() as (rec, model):
-                self._loop(rec, model, batch, criterion, target)
-                rec.recording = False
-        finally:
-            if gc_was_enabled:
-                gc.enable()
+        with self._running() as (rec, model):
+            self._loop(rec, model, batch, criterion, target)
+            rec.recording = False
         return rec
 
     def _loop(self, rec: Recorder, model: nn.Module, batch: int, criterion: Any, target: Any) -> None:
@@ -154,7 +167,10 @@ class Tracer:
             return
         assert self._make_optimizer is not None
         optimizer = self._make_optimizer([p for p in model.parameters() if p.requires_grad])
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise InputError(f"the optimizer function returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
         _tag_state(rec, optimizer)
+        steps = 0
 
         def before_step(opt: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             for group in opt.param_groups:
@@ -163,12 +179,19 @@ class Tracer:
                         rec.tag(parameter.grad, "grad")
 
         def after_step(opt: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            nonlocal steps
+            steps += 1
             _tag_state(rec, opt)
 
         optimizer.register_step_pre_hook(before_step)
         optimizer.register_step_post_hook(after_step)
         if self._step is not None:
             train_with(self._step, model, optimizer, next_batch, self._config, rec.mark)
+            if not steps:
+                raise InputError(
+                    "step never called optimizer.step()",
+                    "one call of step is one optimizer step, accumulation included; for inference pass mode='infer'",
+                )
         else:
             train(model, optimizer, next_batch, criterion, self._config, rec.mark)
 

@@ -61,8 +61,10 @@ def resolve(name: str, mode: str, input: Any) -> Source:
 
 
 def guess_input(model: nn.Module, mode: str) -> tuple[Any, str] | None:
-    """The input of an instance of a transformers model, from its configuration."""
-    transformers = sys.modules.get(_PACKAGE)
+    """The input of an instance of a transformers model (also one that peft wraps), from its configuration."""
+    transformers, peft = sys.modules.get(_PACKAGE), sys.modules.get("peft")
+    if peft is not None and isinstance(model, peft.PeftModel):
+        model = model.get_base_model()
     if transformers is None or not isinstance(model, transformers.PreTrainedModel):
         return None
     return describe_inputs(model, mode, None)

@@ -2,7 +2,7 @@
 //! addresses, the statistics, the error texts and, now and then, the whole layout must be equal.
 //!
 //! Needs a CUDA 13 build of torch with `nvidia-cuda-crt`, g++ and `../shared`; says so and passes otherwise.
-//! `GPUMEM_TORCH_PYTHON` names the Python to look in; `GPUMEM_REAL_TRACES` (5) and `GPUMEM_REAL_EVENTS` (800) set
+//! `GPUMEM_TORCH_PYTHON` names the Python to look in; `GPUMEM_REAL_TRACES` (3) and `GPUMEM_REAL_EVENTS` (800) set
 //! how many scripts per configuration and how many events per script.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
@@ -14,6 +14,9 @@ mod player;
 #[path = "real/script.rs"]
 mod script;
 
+use std::sync::OnceLock;
+
+use gpumem_core::allocator::AllocConf;
 use harness::Harness;
 use player::Player;
 use script::{Mix, Writer};
@@ -84,16 +87,106 @@ fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
-#[test]
-fn equals_the_real_allocator_after_every_event() {
-    let harness = match Harness::build() {
-        Ok(harness) => harness,
+/// The harness, built once; `None`, and said so, where it cannot be.
+#[expect(clippy::print_stderr, reason = "a skip must be seen")]
+fn harness() -> Option<&'static Harness> {
+    static HARNESS: OnceLock<Result<Harness, String>> = OnceLock::new();
+    match HARNESS.get_or_init(Harness::build) {
+        Ok(harness) => Some(harness),
         Err(reason) => {
             eprintln!("SKIPPED: nothing was compared with the real allocator: {reason}");
-            return;
+            None
         }
-    };
-    let traces = setting("GPUMEM_REAL_TRACES", 5);
+    }
+}
+
+#[test]
+fn accepts_the_settings_the_real_parser_accepts() {
+    let Some(harness) = harness() else { return };
+    let settings = [
+        "max_split_size_mb:20",
+        "max_split_size_mb:19",
+        "max_split_size_mb:99999999999999",
+        "max_split_size_mb:abc",
+        "max_split_size_mb:+40",
+        "max_split_size_mb:20,large_segment_size_mb:30",
+        "large_segment_size_mb:30,max_split_size_mb:20",
+        "max_split_size_mb:40,large_segment_size_mb:30",
+        "max_split_size_mb:40,max_split_size_mb:60",
+        "max_split_size_mb:40:50",
+        "max_split_size_mb",
+        "max_split_size_mb:",
+        "max_split_size_mb:40,",
+        "max_split_size_mb:40,,expandable_segments:True",
+        ",max_split_size_mb:40",
+        ":20",
+        "max_non_split_rounding_mb:20",
+        "max_non_split_rounding_mb:19",
+        "large_segment_size_mb:11",
+        "large_segment_size_mb:10",
+        "garbage_collection_threshold:0",
+        "garbage_collection_threshold:1e-3",
+        "garbage_collection_threshold:+.5",
+        "garbage_collection_threshold:1.0",
+        "garbage_collection_threshold:x",
+        "per_process_memory_fraction:0",
+        "per_process_memory_fraction:1",
+        "per_process_memory_fraction:1.1",
+        "per_process_memory_fraction:-0.1",
+        "per_process_memory_fraction:nan",
+        "roundup_power2_divisions:4",
+        "roundup_power2_divisions:3",
+        "roundup_power2_divisions:0",
+        "roundup_power2_divisions:1",
+        "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+        "roundup_power2_divisions:[256:1,512:2,1024:3]",
+        "roundup_power2_divisions:[200:1]",
+        "roundup_power2_divisions:[]",
+        "roundup_power2_divisions:[>:8]",
+        "roundup_power2_divisions:[>:3]",
+        "roundup_power2_divisions:[0:4]",
+        "roundup_power2_divisions:[256:0]",
+        "roundup_power2_divisions:[256:1,]",
+        "roundup_power2_divisions:[256:2,,512:4]",
+        "roundup_power2_divisions:[256]",
+        "roundup_power2_divisions:[256:1",
+        "expandable_segments:False",
+        "expandable_segments:true",
+        "throw_on_cudamalloc_oom:yes",
+        "backend:native",
+        "backend:cudaMallocAsync",
+        "backend:foo",
+        "foo:bar",
+        "release_lock_on_cudamalloc:True",
+        "release_lock_on_hipmalloc:True",
+        "release_lock_on_cudamalloc:x",
+        "pinned_use_cuda_host_register:True",
+        "pinned_use_hip_host_register:True",
+        "pinned_num_register_threads:8",
+        "pinned_num_register_threads:3",
+        "pinned_num_register_threads:256",
+        "pinned_use_background_threads:True",
+        "graph_capture_record_stream_reuse:True",
+        "pinned_reserve_segment_size_mb:5",
+        "pinned_reserve_segment_size_mb:x",
+        "pinned_max_round_threshold_mb:5",
+        "pinned_max_cached_size_mb:5",
+    ];
+    // Torch keeps the segment size from one setting to the next, so it is put back before each.
+    let script: String = settings.iter().flat_map(|text| ["C large_segment_size_mb:20\nC ", text, "\n"]).collect();
+    let real = harness.run(&script, "", GIB, 0, false);
+    let mut real = real.lines().filter(|line| *line == "conf ok" || line.starts_with("EXC"));
+    for text in settings {
+        assert_eq!(real.next(), Some("conf ok"), "before {text}");
+        let accepted = real.next().map(|line| line == "conf ok");
+        assert_eq!(Some(AllocConf::parse(text).is_ok()), accepted, "{text}");
+    }
+}
+
+#[test]
+fn equals_the_real_allocator_after_every_event() {
+    let Some(harness) = harness() else { return };
+    let traces = setting("GPUMEM_REAL_TRACES", 3);
     let events = setting("GPUMEM_REAL_EVENTS", 800);
     let mut total = player::Counts::default();
     for (number, case) in (0..).zip(&CASES) {

@@ -1,4 +1,5 @@
 //! Reduction scratch against sizes measured on the virtual GPU (see `tests/data/README.md` for the command).
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use gpumem_core::formula::reduce::{ReduceKernel, ReduceOp, reduce_scratch};
 use gpumem_core::target::Gpu;

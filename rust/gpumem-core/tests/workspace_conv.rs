@@ -1,4 +1,6 @@
 //! Convolution workspaces against cuDNN 9.24's own answers: layers held out of the fit, and the shared query table.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::print_stdout, reason = "the table of accuracies is the test's report")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,6 +9,7 @@ use gpumem_core::target::{Gpu, Stack};
 use gpumem_core::workspace::conv::{ConvCall, ConvDtype, Direction, conv_workspace};
 
 const HELD_OUT: &str = include_str!("../../../tests/data/conv_workspaces_heldout.csv");
+const THREE_DIMENSIONAL: &str = include_str!("../../../tests/data/conv3d_workspaces.csv");
 const SHARED_TABLE: &str = "/work/shared/facts/conv_workspaces_cudnn924.csv";
 
 /// A likely size counts as right within 1 %, or within the 64 KiB that plans spend on index tables.
@@ -70,10 +73,15 @@ fn as_f64(bytes: u64) -> f64 {
 }
 
 fn point(gpu: &str, direction: &str, arithmetic: &str, layout: &str, sizes: &[u64], measured: &str) -> Point {
-    let &[n, c, k, h, w, r, s, pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w, groups] = sizes else {
-        panic!("{sizes:?}")
-    };
-    let out = |size, kernel, pad, stride, dilation| (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+    let &[batch, in_channels, out_channels, ref spatial @ .., groups] = sizes else { panic!("{sizes:?}") };
+    let pair = |at: usize| spatial[2 * at..2 * at + 2].to_vec();
+    let (input, kernel, padding, stride, dilation) = (pair(0), pair(1), pair(2), pair(3), pair(4));
+    let output = (0..2)
+        .map(|dim| {
+            let taps = dilation[dim] * (kernel[dim] - 1) + 1;
+            (input[dim] + 2 * padding[dim] - taps) / stride[dim] + 1
+        })
+        .collect();
     let call = ConvCall {
         direction: match direction {
             "fwd" => Direction::Fwd,
@@ -89,16 +97,16 @@ fn point(gpu: &str, direction: &str, arithmetic: &str, layout: &str, sizes: &[u6
         },
         tf32_allowed: arithmetic == "tf32",
         channels_last: layout == "NHWC",
-        batch: n,
-        in_channels: c,
-        out_channels: k,
+        batch,
+        in_channels,
+        out_channels,
         groups,
-        input: vec![h, w],
-        kernel: vec![r, s],
-        stride: vec![stride_h, stride_w],
-        padding: vec![pad_h, pad_w],
-        dilation: vec![dilation_h, dilation_w],
-        output: vec![out(h, r, pad_h, stride_h, dilation_h), out(w, s, pad_w, stride_w, dilation_w)],
+        input,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        output,
         transposed: false,
     };
     let gpu = if gpu == "a100" { "a100-80gb" } else { gpu };
@@ -118,7 +126,7 @@ fn held_out() -> Vec<Point> {
         .collect()
 }
 
-/// gpu,dtype,layout,op,layer,N,C,H,W,K,R,S,pad,stride,groups,engine,ws_bytes,x_bytes,w_bytes,y_bytes.
+/// Columns: `gpu,dtype,layout,op,layer,N,C,H,W,K,R,S,pad,stride,groups,engine,ws_bytes,x_bytes,w_bytes,y_bytes`.
 fn shared_points(text: &str) -> Vec<Point> {
     text.lines()
         .skip(1)
@@ -129,6 +137,28 @@ fn shared_points(text: &str) -> Vec<Point> {
             // Every layer of the table has dilation 1.
             let sizes = [n(5), n(6), n(9), n(7), n(8), n(10), n(11), n(12), n(12), n(13), n(13), 1, 1, n(14)];
             point(f[0], f[3], f[1], f[2], &sizes, f[16])
+        })
+        .collect()
+}
+
+fn three_dimensional() -> Vec<Point> {
+    THREE_DIMENSIONAL
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| {
+            let f: Vec<&str> = line.split(',').collect();
+            let n: Vec<u64> = f[4..19].iter().map(|field| field.parse().unwrap()).collect();
+            // Two-dimensional sizes first, then the call is widened by its first dimension.
+            let flat = [n[0], n[1], n[5], n[3], n[4], n[7], n[8], n[10], n[11], n[13], n[14], 1, 1, 1];
+            let mut point = point(f[0], f[1], f[2], f[3], &flat, f[19]);
+            let call = &mut point.call;
+            call.input.insert(0, n[2]);
+            call.kernel.insert(0, n[6]);
+            call.padding.insert(0, n[9]);
+            call.stride.insert(0, n[12]);
+            call.dilation.insert(0, 1);
+            call.output.insert(0, (n[2] + 2 * n[9] - n[6]) / n[12] + 1);
+            point
         })
         .collect()
 }
@@ -177,4 +207,30 @@ fn shared_query_table_is_bracketed() {
     let points = shared_points(&std::fs::read_to_string(SHARED_TABLE).unwrap());
     assert!(points.len() >= 5950, "only {} points", points.len());
     check(&points);
+}
+
+/// The trees were not fitted to three dimensions: only the ends are claimed.
+#[test]
+fn three_dimensional_layers_are_bracketed() {
+    let points = three_dimensional();
+    assert_eq!(points.len(), 400);
+    let (all, _) = report(&points);
+    assert!(all.bracketed / all.points >= BRACKETED_MIN, "{}", all.bracketed / all.points);
+}
+
+#[test]
+fn a_transposed_convolution_is_the_gradient_of_the_ordinary_one() {
+    let gpu = Gpu::by_name("a100").unwrap();
+    let ordinary = point("a100", "dgrad", "bf16", "NCHW", &[8, 64, 128, 32, 32, 4, 4, 1, 1, 2, 2, 1, 1, 1], "0").call;
+    let transposed = ConvCall {
+        direction: Direction::Fwd,
+        in_channels: ordinary.out_channels,
+        out_channels: ordinary.in_channels,
+        input: ordinary.output.clone(),
+        output: ordinary.input.clone(),
+        transposed: true,
+        ..ordinary.clone()
+    };
+    let bytes = |call: &ConvCall| conv_workspace(call, gpu, &Stack::MEASURED).unwrap();
+    assert_eq!(bytes(&transposed), bytes(&ordinary));
 }

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from pathlib import Path
 
 from tests.parity.models.base import LoadedModel, initialisers_suppressed
@@ -30,7 +31,9 @@ def load(reference: str) -> LoadedModel:
     """
     family, _, name = reference.partition(":")
     module = importlib.import_module(_MODULES[family])
-    with initialisers_suppressed():
+    # What libraries warn about when a model is built is not what is tested.
+    with initialisers_suppressed(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         loaded: LoadedModel = module.load(name)
     return loaded
 

@@ -31,7 +31,6 @@ OPS: dict[str, Op] = {
     "any_all": function("tokens", lambda h, x: h * (x > 0).any(-1, keepdim=True) * (x > 0).all(-1, keepdim=True)),
     "logsumexp": function("tokens", lambda h, x: h.logsumexp(-1)),
     "logsumexp_middle": function("tokens", lambda h, x: h.logsumexp(1)),
-    "prod_dim": function("tokens", lambda h, x: (h + 1).prod(-1)),
     "norm_l2": function("tokens", lambda h, x: h.norm(dim=-1)),
     "norm_l1": function("tokens", lambda h, x: h.norm(p=1, dim=-1)),
     "norm_all": function("tokens", lambda h, x: h.norm()),

@@ -1,8 +1,8 @@
 """Batch norm (and instance norm, which calls it): cuDNN or PyTorch's own kernels.
 
-Sources: `ATen/native/Normalization.cpp`, `cudnn/BatchNorm.cpp`, `cuda/Normalization.{cu,cuh}`; checked against the virtual
-GPU (facts/cuda_on_meta.md 2.3). cuDNN's workspace and reserve need a live handle to be sized and are taken as zero
-(facts/workspaces.md section 4). Synchronised batch norm is not modelled.
+Sources: `ATen/native/Normalization.cpp`, `cudnn/BatchNorm.cpp`, `cuda/Normalization.{cu,cuh}`; checked against the
+virtual GPU (facts/cuda_on_meta.md 2.3). cuDNN's workspace and reserve need a live handle to be sized and
+are taken as zero (facts/workspaces.md section 4). Synchronised batch norm is not modelled.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.elementwise import empty_preserving
 from gpumem.extract.memory_format import suggest_memory_format
 from gpumem.extract.ops.reduction_scratch import WELFORD_INPUT_VEC, reduce_scratch
 from gpumem.extract.ops.registry import chooses, handles
 from gpumem.extract.recorder import Recorder, Temporaries
+from gpumem.extract.tensor_iterator import empty_preserving
 
 aten = torch.ops.aten
 # Largest batches that cuDNN's spatial mode takes (`_select_batch_norm_backend`).
@@ -122,9 +122,7 @@ def _channels_last_staging(rec: Recorder, x: torch.Tensor, values_per_channel: i
     """
     channels = x.shape[1]
     itemsize = _accumulate_dtype(x.dtype).itemsize
-    return rec.formula(
-        "batch_norm_channels_last", [x.numel() // channels, channels, values_per_channel, itemsize]
-    )
+    return rec.formula("batch_norm_channels_last", [x.numel() // channels, channels, values_per_channel, itemsize])
 
 
 @handles(aten.native_batch_norm.default)
@@ -162,7 +160,9 @@ def _general_statistics(rec: Recorder, x: torch.Tensor) -> None:
             source = empty_preserving(x, torch.float32)
             tmp.alloc(source.untyped_storage().nbytes())
         accumulate_itemsize = _accumulate_dtype(x.dtype).itemsize
-        reduce_scratch(rec, source, (0, *range(2, x.dim())), _WELFORD_VALUES * accumulate_itemsize, input_vec=WELFORD_INPUT_VEC)
+        reduce_scratch(
+            rec, source, (0, *range(2, x.dim())), _WELFORD_VALUES * accumulate_itemsize, input_vec=WELFORD_INPUT_VEC
+        )
 
 
 @handles(aten.native_batch_norm_backward.default)

@@ -1,8 +1,8 @@
 """Convolution: layout copies, cuDNN workspaces and the order of outputs, by kernel.
 
-Sources: `ATen/native/Convolution.cpp`, `cudnn/ConvShared.cpp`, `cuda/DepthwiseConv{2,3}d.cu`; checked against the virtual
-GPU (facts/cuda_on_meta.md 2.3). Without cuDNN (`torch.backends.cudnn.enabled = False`) PyTorch's own im2col kernels run,
-which are not modelled.
+Sources: `ATen/native/Convolution.cpp`, `cudnn/ConvShared.cpp`, `cuda/DepthwiseConv{2,3}d.cu`; checked against the
+virtual GPU (facts/cuda_on_meta.md 2.3). Without cuDNN (`torch.backends.cudnn.enabled = False`) PyTorch's own im2col
+kernels run, which are not modelled.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def _workspace(
 ) -> None:
     """cuDNN's workspace, requested here and freed at the end of the call.
 
-    Formula `conv_workspace`: `[direction (0 forward, 1 input gradient, 2 weight gradient), dtype (0 fp32, 1 fp16, 2 bf16),
-    tf32_allowed, channels_last, transposed, groups, nd, batch, in_channels, out_channels, input_spatial*nd, kernel*nd,
-    stride*nd, padding*nd, dilation*nd]` of the ordinary convolution that cuDNN computes. A transposed convolution is the
-    input gradient of one, so it is recorded as that and `transposed` is always 0.
+    Formula `conv_workspace`: `[direction (0 forward, 1 input gradient, 2 weight gradient), dtype (0 fp32, 1 fp16,
+    2 bf16), tf32_allowed, channels_last, transposed, groups, nd, batch, in_channels, out_channels, input_spatial*nd,
+    kernel*nd, stride*nd, padding*nd, dilation*nd]` of the ordinary convolution that cuDNN computes. A transposed
+    convolution is the input gradient of one, so it is recorded as that and `transposed` is always 0.
 
     Args:
         rec: The recorder.

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.elementwise import empty_preserving
 from gpumem.extract.memory_format import suggest_memory_format
 from gpumem.extract.ops.registry import chooses, handles
 from gpumem.extract.recorder import Recorder
+from gpumem.extract.tensor_iterator import empty_preserving
 
 aten = torch.ops.aten
 

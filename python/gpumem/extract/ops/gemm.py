@@ -13,11 +13,23 @@ from gpumem.extract.recorder import Recorder
 aten = torch.ops.aten
 
 
+def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether the product exists; PyTorch's own kernel raises where it does not."""
+    return (
+        left.is_meta
+        and right.is_meta
+        and left.dim() == right.dim()
+        and left.shape[-1] == right.shape[-2]
+        and left.shape[:-2] == right.shape[:-2]
+        and left.dtype == right.dtype
+    )
+
+
 @handles(aten.mm.default, aten.bmm.default)
 def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`mm` and `bmm`."""
     left, right = args[0], args[1]
-    if not left.is_meta:
+    if not _fits(left, right):
         return func(*args, **kwargs)
     output = torch.empty((*left.shape[:-1], right.shape[-1]), dtype=left.dtype, device="meta")
     rec.requested(output)
@@ -29,11 +41,14 @@ def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
 @handles(aten.addmm.default, aten.baddbmm.default)
 def matrix_product_plus(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`addmm` and `baddbmm`: the addend is read by the epilogue or copied into the output."""
-    output = func(*args, **kwargs)
-    if output.is_meta:
-        rec.requested(output)
-        rec.cublas_call()
-        rec.count_flops(2 * output.numel() * args[1].shape[-1])
+    left, right = args[1], args[2]
+    if not _fits(left, right):
+        return func(*args, **kwargs)
+    # PyTorch's own meta kernel is a decomposition in Python.
+    output = torch.empty((*left.shape[:-1], right.shape[-1]), dtype=left.dtype, device="meta")
+    rec.requested(output)
+    rec.cublas_call()
+    rec.count_flops(2 * output.numel() * left.shape[-1])
     return output
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.elementwise import empty_preserving
 from gpumem.extract.memory_format import suggest_memory_format
 from gpumem.extract.ops.registry import handles
 from gpumem.extract.recorder import Recorder, Temporaries
+from gpumem.extract.tensor_iterator import empty_preserving
 
 aten = torch.ops.aten
 
@@ -55,8 +55,9 @@ def native_group_norm_backward(rec: Recorder, func: Any, args: tuple[Any, ...], 
         grad_weight = empty_preserving(weight) if mask[1] else None
         grad_bias = empty_preserving(weight) if mask[2] else None
         rec.requested(grad_input, grad_weight, grad_bias)
-        tmp.alloc(per_channel)
-        tmp.alloc(per_channel)
+        if pixels != 1:
+            tmp.alloc(per_channel)
+            tmp.alloc(per_channel)
         if mask[0]:
             tmp.alloc(per_group)
             tmp.alloc(per_group)

@@ -1,4 +1,4 @@
-"""`unfold` and `fold` of images (im2col, col2im). Sources: `ATen/native/cuda/{Im2Col,Col2Im}.cu`; checked on the virtual GPU."""
+"""`unfold` and `fold` of images, as `ATen/native/cuda/{Im2Col,Col2Im}.cu`; checked against the virtual GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 @handles(aten.im2col.default, aten.col2im.default)
 def columns(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The output is made as large as the input and then resized: it grows into a new storage, or keeps the large one."""
+    """The output is made as large as the input and then resized: it gets a new storage, or keeps the large one."""
     x = args[0]
     output = func(*args, **kwargs)
     if not x.is_meta:

@@ -167,7 +167,7 @@ def _expanded_values(
     aten.index_add.default,
     aten.index_fill.int_Scalar,
     aten.index_fill.int_Tensor,
-    aten.masked_fill.Scalar,
+    aten.put.default,
     aten.scatter.src,
     aten.scatter.value,
     aten.scatter_add.default,
@@ -177,12 +177,9 @@ def scatter_out_of_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs
     x = args[0]
     if not x.is_meta:
         return func(*args, **kwargs)
-    if func not in _NEVER_IN_PLACE and called_by_engine(rec) and _is_fresh(x):
+    if called_by_engine(rec) and _is_fresh(x):
         return x
     return torch.empty_like(x) if x.is_contiguous() else func(*args, **kwargs)
-
-
-_NEVER_IN_PLACE = frozenset({aten.masked_fill.Scalar})
 
 
 def _is_fresh(tensor: torch.Tensor) -> bool:

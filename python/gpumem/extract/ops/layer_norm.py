@@ -28,10 +28,10 @@ def parameter_gradient_scratch(
 ) -> None:
     """Partial blocks of the weight and bias gradients when there are many short rows, requested and freed now.
 
-    Formula `layer_norm_backward`: `[rows, columns, itemsize, weight_gradient (0/1), bias_gradient (0/1)]`. With more than
-    65,536 rows and `columns / 32 < SMs / 2` the kernel writes `[blocks, columns]` partial sums per gradient, which a
-    reduction over the blocks adds into a new gradient (the one requested before is then freed: here the new one is taken
-    for the temporary, which changes no size and no time).
+    Formula `layer_norm_backward`: `[rows, columns, itemsize, weight_gradient (0/1), bias_gradient (0/1)]`. With more
+    than 65,536 rows and `columns / 32 < SMs / 2` the kernel writes `[blocks, columns]` partial sums per gradient, which
+    a reduction over the blocks adds into a new gradient (the one requested before is then freed: here the new one is
+    taken for the temporary, which changes no size and no time).
     """
     if weight is not None and (needs_weight or needs_bias):
         rec.scratch("layer_norm_backward", [rows, columns, weight.element_size(), int(needs_weight), int(needs_bias)])

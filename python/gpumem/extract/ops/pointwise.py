@@ -1,7 +1,9 @@
 """Fast answers for pointwise ops whose result is like their input.
 
-PyTorch computes the result of these ops on meta tensors in Python (`torch/_refs`), which takes most of a trace's time.
-Where all tensors are floating and of one type, the layout of TensorIterator's result is computed instead. Families with handlers of their own come first: this file fills what they leave.
+PyTorch computes the result of these ops on meta tensors in Python (`torch/_refs`), which takes most of a trace's time
+and does not always lay the result out as CUDA does. Where all tensors are floating and of one type, the layout of
+TensorIterator's result is computed instead (`tensor_iterator.py`); everything else goes to PyTorch's own kernel. Families
+with handlers of their own come first: this file fills what they leave.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.elementwise import elementwise_output
 from gpumem.extract.ops.registry import HANDLERS
 from gpumem.extract.recorder import Recorder
+from gpumem.extract.tensor_iterator import elementwise_output
 
 aten = torch.ops.aten
 
@@ -38,20 +40,25 @@ _IN_PLACE = (
 )  # fmt: skip
 
 
+def _own_kernel(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    output: torch.Tensor = func(*args, **kwargs)
+    return output
+
+
 def like_operands(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """The result of a pointwise op of floating tensors of one type; anything else goes to PyTorch's own kernel."""
     first = args[0]
     if not (isinstance(first, torch.Tensor) and first.is_meta and first.is_floating_point()) or kwargs:
-        return func(*args, **kwargs)
+        return _own_kernel(func, args, kwargs)
     operands = [first]
     has_number = False
     for other in args[1:]:
         if isinstance(other, torch.Tensor):
             if other.dtype != first.dtype or not other.is_meta:
-                return func(*args)
+                return _own_kernel(func, args, kwargs)
             operands.append(other)
         elif isinstance(other, complex):
-            return func(*args)
+            return _own_kernel(func, args, kwargs)
         elif func in _NUMBER_OPERAND:
             has_number = True
     if func in _SECOND_OPERAND_FIRST:

@@ -1,4 +1,4 @@
-"""Pooling. Sources: `ATen/native/cuda/{DilatedMaxPool,AveragePool,Adaptive*Pooling}*.cu`; checked on the virtual GPU."""
+"""Pooling, as `ATen/native/cuda/{DilatedMaxPool,AveragePool,Adaptive*Pooling}*.cu`; checked on the virtual GPU."""
 
 from __future__ import annotations
 

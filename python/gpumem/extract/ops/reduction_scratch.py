@@ -8,7 +8,6 @@ import torch
 
 from gpumem.extract.recorder import Recorder
 
-
 # Inputs that one thread reads at once along a contiguous reduced dimension (Reduce.cuh: input_vec_size).
 INPUT_VEC = 4
 WELFORD_INPUT_VEC = 2

@@ -1,4 +1,4 @@
-"""Interpolation and grid sampling. Sources: `ATen/native/cuda/UpSample*.cu`, `GridSampler.cpp`; checked on the virtual GPU."""
+"""Interpolation. Source: `ATen/native/cuda/UpSample*.cu`; checked against the virtual GPU."""
 
 from __future__ import annotations
 
@@ -73,6 +73,10 @@ handles(
     aten.upsample_nearest3d_backward.default,
     aten._upsample_nearest_exact3d.default,
     aten._upsample_nearest_exact3d_backward.default,
+    aten._upsample_bilinear2d_aa.default,
+    aten._upsample_bilinear2d_aa_backward.default,
+    aten._upsample_bicubic2d_aa.default,
+    aten._upsample_bicubic2d_aa_backward.default,
 )(_contiguous_only)
 handles(
     aten.upsample_nearest1d.default,
@@ -82,8 +86,4 @@ handles(
     aten.upsample_linear1d_backward.default,
     aten.upsample_bicubic2d_backward.default,
     aten.upsample_trilinear3d_backward.default,
-    aten._upsample_bilinear2d_aa.default,
-    aten._upsample_bilinear2d_aa_backward.default,
-    aten._upsample_bicubic2d_aa.default,
-    aten._upsample_bicubic2d_aa_backward.default,
 )(outputs_then_copies(0))

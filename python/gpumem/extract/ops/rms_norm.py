@@ -31,7 +31,11 @@ def _composite(x: torch.Tensor, normalized: list[int], weight: torch.Tensor, eps
     """`rms_norm_composite` of `ATen/native/layer_norm.cpp`."""
     wide = x.to(statistics_dtype(x))
     dims = list(range(x.dim() - len(normalized), x.dim()))
-    rstd = wide.pow(2).mean(dims, keepdim=True).add_(eps).rsqrt()
+    # The temporaries of one C++ expression live until its end.
+    squares = wide.pow(2)
+    means = squares.mean(dims, keepdim=True).add_(eps)
+    rstd = means.rsqrt()
+    del squares, means
     return wide.mul(rstd).mul(weight).type_as(x).contiguous()
 
 

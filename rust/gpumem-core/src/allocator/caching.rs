@@ -66,8 +66,10 @@ impl Allocator {
         allocator
     }
 
-    /// Changes the settings of a running allocator, as `torch.cuda.memory._set_allocator_settings` does: all of
-    /// them, keys not named go back to their default. The memory fraction in force stays.
+    /// Replaces all settings of a running allocator; the memory fraction in force stays.
+    ///
+    /// `torch.cuda.memory._set_allocator_settings` also puts keys it is not given back to their default, except that
+    /// it leaves `large_segment_size_mb` as it was (measured on torch 2.14.1).
     pub fn reconfigure(&mut self, conf: &AllocConf) {
         self.knobs = Knobs::new(conf);
     }

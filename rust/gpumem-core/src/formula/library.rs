@@ -1,8 +1,8 @@
 //! Workspaces of cuBLAS and cuDNN as formulas.
 
-use super::checked::{product, sum};
 use super::{Arguments, FormulaError, Stages, Step, temporary};
 use crate::target::{LibraryWorkspaces, Target};
+use crate::workspace::attention::{AttentionShape, cudnn};
 use crate::workspace::conv::{self, ConvCall, ConvDtype, Direction};
 use crate::workspace::cublas;
 
@@ -77,16 +77,11 @@ pub fn conv_workspace(arguments: &mut Arguments<'_>, target: &Target) -> Result<
 }
 
 /// `cudnn_attention_workspace [backward, batch, heads, key_heads, seq_q, seq_k, head_dim, head_dim_v, bias, dropout,
-/// causal]`: cuDNN's fused attention.
-///
-/// Measured with cuDNN 9.24 answering for an H200: a forward takes 256 bytes; a backward the fp32 query gradient, one
-/// fp32 per query row and 256 bytes, and for grouped heads the 16-bit key and value gradients of all heads.
+/// causal]`: cuDNN's fused attention (sizes: [`crate::workspace::attention::cudnn`]).
 ///
 /// # Errors
 /// [`FormulaError`].
 pub fn cudnn_attention_workspace(arguments: &mut Arguments<'_>, target: &Target) -> Result<Stages, FormulaError> {
-    const OP: &str = "cudnn_attention_workspace";
-    const ALIGNMENT_BYTES: u64 = 256;
     let backward = arguments.flag()?;
     let (batch, heads, key_heads) = (arguments.size()?, arguments.size()?, arguments.size()?);
     let (seq_q, seq_k, head_dim, head_dim_v) =
@@ -95,28 +90,24 @@ pub fn cudnn_attention_workspace(arguments: &mut Arguments<'_>, target: &Target)
     if target.library_workspaces == LibraryWorkspaces::Zero {
         return Ok(vec![vec![]]);
     }
-    if !backward {
-        return Ok(vec![temporary(&[ALIGNMENT_BYTES])]);
-    }
-    let rows = product(OP, &[4, batch, heads, seq_q])?;
-    let expanded = match heads == key_heads {
-        true => 0,
-        false => product(OP, &[2, batch, heads, seq_k, sum(OP, &[head_dim, head_dim_v])?])?,
+    let bytes = if backward {
+        let shape = AttentionShape { batch, heads, seq_q, seq_k, head_dim, head_dim_v };
+        cudnn::backward_workspace_bytes(shape, key_heads, target.gpu)?
+    } else {
+        cudnn::forward_workspace_bytes(target.gpu)
     };
-    let bytes = sum(OP, &[product(OP, &[rows, head_dim])?, rows, expanded, ALIGNMENT_BYTES])?;
     Ok(vec![temporary(&[bytes])])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setting::DEFAULT_GPU;
     use crate::target::{End, Gpu, Stack};
 
     #[test]
     fn cudnn_attention_backward_as_measured_on_the_h200_profile() {
         let target = Target {
-            gpu: Gpu::by_name(DEFAULT_GPU).unwrap(),
+            gpu: Gpu::by_name("h200").unwrap(),
             stack: Stack::MEASURED,
             library_workspaces: LibraryWorkspaces::Modelled,
             end: End::Likely,

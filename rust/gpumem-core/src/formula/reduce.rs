@@ -8,6 +8,7 @@
 use super::checked::{SizeOverflow, product};
 use crate::target::Gpu;
 
+const OP: &str = "reduction";
 const WARP_SIZE: u64 = 32;
 /// Threads of a block of the reduction kernel.
 const MAX_THREADS: u64 = 512;
@@ -117,16 +118,15 @@ struct Dim {
 ///
 /// The output is contiguous, and its strides are compared before the input's.
 fn iterator_dims(sizes: &[u64], strides: &[u64], reduced: &[bool]) -> Result<Vec<Dim>, SizeOverflow> {
+    // Every later product is one of neighbouring sizes, or of a size with its stride: bounded by these.
+    product(OP, sizes)?;
     let mut dims = Vec::with_capacity(sizes.len());
     let mut out_stride = 1_u64;
     for ((&size, &in_stride), &is_reduced) in sizes.iter().zip(strides).zip(reduced).rev() {
-        dims.push(Dim {
-            size,
-            in_stride: if size == 1 { 0 } else { in_stride },
-            out_stride: if is_reduced { 0 } else { out_stride },
-        });
+        product(OP, &[size, in_stride])?;
+        dims.push(Dim { size, in_stride, out_stride: if is_reduced { 0 } else { out_stride } });
         if !is_reduced {
-            out_stride = product("reduction", &[out_stride, size.max(1)])?;
+            out_stride = product(OP, &[out_stride, size.max(1)])?;
         }
     }
     sort_dims(&mut dims);
@@ -213,19 +213,19 @@ impl Launch {
             (Some(first), Some(output)) => reduce_dims > 0 && first.in_stride < output.in_stride,
             _ => true,
         };
-        let (mut dim0, dim1) =
+        let (mut across, down) =
             if reduces_along_x { (inputs_per_output, outputs) } else { (outputs, inputs_per_output) };
         let fastest = if reduces_along_x { dims.first() } else { dims.get(reduce_dims) };
         let mut output_vec = 1;
         if fastest.is_none_or(|dim| dim.in_stride == 1) {
-            if reduces_along_x && dim0 >= kernel.input_vec && reduce_dims == 1 {
-                dim0 /= kernel.input_vec;
+            if reduces_along_x && across >= kernel.input_vec && reduce_dims == 1 {
+                across /= kernel.input_vec;
             } else if !reduces_along_x {
                 output_vec = output_vec_size(dims, reduce_dims);
-                dim0 /= output_vec;
+                across /= output_vec;
             }
         }
-        let (block_width, block_height) = block_shape(dim0, dim1, MAX_THREADS / output_vec);
+        let (block_width, block_height) = block_shape(across, down, MAX_THREADS / output_vec);
         let mut launch = Self {
             outputs,
             inputs_per_output,
@@ -279,8 +279,8 @@ impl Launch {
             return Ok(ReduceScratch::default());
         }
         let per_thread = if self.reduces_along_x { 1 } else { self.block_width * self.output_vec };
-        let buffer_bytes = product("reduction", &[kernel.acc_bytes, self.outputs, self.blocks_per_output, per_thread])?;
-        Ok(ReduceScratch { buffer_bytes, semaphore_bytes: product("reduction", &[SEMAPHORE_BYTES, self.grid_x()])? })
+        let buffer_bytes = product(OP, &[kernel.acc_bytes, self.outputs, self.blocks_per_output, per_thread])?;
+        Ok(ReduceScratch { buffer_bytes, semaphore_bytes: product(OP, &[SEMAPHORE_BYTES, self.grid_x()])? })
     }
 }
 
@@ -298,11 +298,12 @@ fn output_vec_size(dims: &[Dim], reduce_dims: usize) -> u64 {
     vec
 }
 
-fn block_shape(dim0: u64, dim1: u64, max_threads: u64) -> (u64, u64) {
+/// Threads along the fastest dimension and across it.
+fn block_shape(across: u64, down: u64, max_threads: u64) -> (u64, u64) {
     let limit = |n: u64| if n < max_threads { last_power_of_two(n) } else { max_threads };
-    let (dim0, dim1) = (limit(dim0), limit(dim1));
-    let height = dim1.min(max_threads / dim0.min(WARP_SIZE));
-    (dim0.min(max_threads / height), height)
+    let (width, height) = (limit(across), limit(down));
+    let height = height.min(max_threads / width.min(WARP_SIZE));
+    (width.min(max_threads / height), height)
 }
 
 /// The largest power of two not above `n`; 1 for 0.

@@ -22,19 +22,11 @@ const TRAINING_KERNELS_MIB: u64 = 100;
 /// What a training process on `gpu` with `stack` takes outside `PyTorch`'s counters.
 ///
 /// `low` is an idle context, `likely` adds the kernels of a training step, `high` leaves room for the spread between
-/// reports. Known for lazy loading; eager loading (torch before 1.13) rests on two reports.
+/// reports.
 #[must_use]
 pub fn context_bytes(gpu: &Gpu, stack: &Stack) -> ContextBytes {
     if !stack.lazy_loading() {
-        // P pytorch#86493: 843 MiB with torch 1.12.1+cu113; P pytorch#86509: 666,632,192 B eager with 1.13; Titan V with
-        // torch 1.3: 1,007 MiB (P pytorch#28394); GPU models of the first two not named. The 40-model check of
-        // vgpu/README.md agrees best with 1,500 MiB on an RTX 3090 (fitted, not read).
-        return mib(
-            636,
-            843,
-            1500,
-            "two reports of unnamed GPUs with eager loading, upper end fitted (workspaces.md 1)",
-        );
+        return eager_context(gpu.family());
     }
     let (idle_mib, spread_mib, source) = match gpu.family() {
         GpuFamily::PreVolta | GpuFamily::Volta | GpuFamily::Turing => {
@@ -53,6 +45,33 @@ pub fn context_bytes(gpu: &Gpu, stack: &Stack) -> ContextBytes {
     };
     let likely_mib = idle_mib + TRAINING_KERNELS_MIB;
     mib(idle_mib, likely_mib, likely_mib + spread_mib, source)
+}
+
+/// Before lazy loading, every kernel of every loaded library is on the card from the start. The segment of the tensor
+/// that a report allocated is taken off. `high` is the largest report plus [`TRAINING_KERNELS_MIB`]: cuDNN 8 loads its
+/// sub-libraries at the first convolution.
+fn eager_context(family: GpuFamily) -> ContextBytes {
+    match family {
+        GpuFamily::Volta => {
+            // V100: 1,343 MiB after one tiny tensor, torch about 1.10 (transformers documentation, "Model training
+            // anatomy"); Titan V: 1,007 MiB with torch 1.3 (P pytorch#28394).
+            mib(
+                1005,
+                1341,
+                1441,
+                "reports: V100 with torch 1.10 (transformers' documentation), Titan V with 1.3 (#28394)",
+            )
+        }
+        GpuFamily::AmpereConsumer => {
+            // RTX 3090: 1,687 MiB after `torch.Tensor(1).cuda()` with 1.8.2+cu111 (P pytorch#55277); 1,644 MiB with one
+            // tensor in a 158 MiB segment, 1.7.1+cu110 (P pytorch#49877); 1,001 MiB used on the whole card
+            // after one small tensor, version not given (P pytorch#54564).
+            mib(999, 1486, 1785, "reports: RTX 3090 with torch 1.7 and 1.8 (#49877, #55277, #54564)")
+        }
+        // 843 MiB with torch 1.12.1+cu113 on an unnamed GPU (P pytorch#86493); 666,632,192 bytes eager with 1.13
+        // (P pytorch#86509); 877 MiB on an RTX 2080 Ti with 1.6 (P pytorch#49877); 1,106 MB with 1.11 (P pytorch#74536).
+        _ => mib(636, 1000, 1785, "reports of other and unnamed GPUs (#86493, #86509, #49877, #74536)"),
+    }
 }
 
 const fn mib(low: u64, likely: u64, high: u64, source: &'static str) -> ContextBytes {
@@ -77,6 +96,10 @@ mod tests {
             ("b200", "2.11+cu130", 716),
             ("titan-rtx", "1.12+cu113", 843),
             ("titan-rtx", "1.3", 1007),
+            ("v100-16gb", "1.10+cu113", 1341),
+            ("rtx3090", "1.7.1+cu110", 1486),
+            ("rtx3090", "1.8.2+cu111", 1685),
+            ("rtx2080ti", "1.6+cu101", 877),
         ] {
             let range = context(gpu, stack).bytes;
             assert!(range.contains(reported_mib * MIB), "{gpu} {stack}: {range:?}");

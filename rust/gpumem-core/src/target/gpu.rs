@@ -58,15 +58,15 @@ pub enum GpuFamily {
     Turing,
     /// 8.0: A100, A30.
     AmpereDatacenter,
-    /// 8.6, 8.7: GeForce 30 series, RTX A cards, A10, A40.
+    /// 8.6, 8.7: `GeForce` 30 series, RTX A cards, A10, A40.
     AmpereConsumer,
-    /// 8.9: GeForce 40 series, L4, L40S.
+    /// 8.9: `GeForce` 40 series, L4, L40S.
     Ada,
     /// 9.x.
     Hopper,
     /// 10.x and 11.x: B200, GB200.
     BlackwellDatacenter,
-    /// 12.x: GeForce 50 series, RTX PRO Blackwell.
+    /// 12.x: `GeForce` 50 series, RTX PRO Blackwell.
     BlackwellConsumer,
 }
 

@@ -2,6 +2,7 @@
 //!
 //! All sizes are those of one call, before the allocator's rounding, in the order `PyTorch` requests them.
 
+pub mod cudnn;
 pub mod efficient;
 pub mod flash;
 

@@ -45,7 +45,7 @@ def elementwise_output(
 
 
 def empty_preserving(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """`torch.empty_like(tensor)` (preserve_format), unrecorded: the same strides if dense, else dense in their order."""
+    """`torch.empty_like(tensor)` (preserve_format), unrecorded: its strides if dense, else dense in their order."""
     strides = tensor.stride()
     if not tensor.is_contiguous() and not is_dense(tensor):
         strides = tuple(dense_strides(tensor.shape, [strides]))
