@@ -2,13 +2,14 @@
 
 Run: `python tools/fit_conv_rules.py QUERIES_DIR rust/gpumem-core/data/conv_rules.json HELD_OUT.csv`
 
-`QUERIES_DIR` holds one file `GPU.csv` per GPU, made by asking cuDNN's deviceless heuristics for the first acceptable plan
-of many layers. Columns, without a header: gpu, direction (fwd, dgrad, wgrad), arithmetic (bf16, fp16, tf32, fp32), layout
-(NCHW, NHWC), N, C, H, W, K, R, S, padding h w, stride h w, dilation h w, groups, rank, engine, tensor core, workspace bytes.
+`QUERIES_DIR` holds one file `GPU.csv` per GPU, made by asking cuDNN's deviceless heuristics for the first acceptable
+plan of many layers. Columns, without a header: gpu, direction (fwd, dgrad, wgrad), arithmetic (bf16, fp16, tf32, fp32),
+layout (NCHW, NHWC), N, C, H, W, K, R, S, padding h w, stride h w, dilation h w, groups, rank, engine, tensor core,
+workspace bytes.
 
-A leaf of a tree predicts `copies of x, w, y (bits 1, 2, 4; plain or with padded channels) + thousandths of the fp32 weight
-+ bytes`. Splits and leaves minimise the summed `|log((predicted + 64 KiB) / (answered + 64 KiB))|`. Thirty percent of the
-layers (chosen by a hash of the layer) are held out; a sample of them is written for the Rust test.
+A leaf of a tree predicts `copies of x, w, y (bits 1, 2, 4; plain or with padded channels) + thousandths of the fp32
+weight + bytes`. Splits and leaves minimise the summed `|log((predicted + 64 KiB) / (answered + 64 KiB))|`. Thirty
+percent of the layers (chosen by a hash of the layer) are held out; a sample of them is written for the Rust test.
 """
 
 from __future__ import annotations
@@ -39,12 +40,72 @@ FAMILIES = {
     "rtx5090": "blackwell-consumer",
 }
 ARITHMETIC = {"bf16": "half", "fp16": "half", "tf32": "tf32", "fp32": "fp32"}
-FEATURES = (
-    "batch channels_x_per_group channels_y_per_group groups pixels_x pixels_y taps stride dilation gemm_m x_bytes w_bytes "
-    "y_bytes misalign_x misalign_y macs out_tiles weight_tiles gemm_k"
-).split()
-COLUMNS = "gpu op arithmetic layout N C H W K R S ph pw sh sw dh dw g rank engine tensor_core bytes".split()
-SAMPLE_COLUMNS = "gpu op arithmetic layout N C K H W R S ph pw sh sw dh dw g bytes".split()
+FEATURES = [
+    "batch",
+    "channels_x_per_group",
+    "channels_y_per_group",
+    "groups",
+    "pixels_x",
+    "pixels_y",
+    "taps",
+    "stride",
+    "dilation",
+    "gemm_m",
+    "x_bytes",
+    "w_bytes",
+    "y_bytes",
+    "misalign_x",
+    "misalign_y",
+    "macs",
+    "out_tiles",
+    "weight_tiles",
+    "gemm_k",
+]
+COLUMNS = [
+    "gpu",
+    "op",
+    "arithmetic",
+    "layout",
+    "N",
+    "C",
+    "H",
+    "W",
+    "K",
+    "R",
+    "S",
+    "ph",
+    "pw",
+    "sh",
+    "sw",
+    "dh",
+    "dw",
+    "g",
+    "rank",
+    "engine",
+    "tensor_core",
+    "bytes",
+]
+SAMPLE_COLUMNS = [
+    "gpu",
+    "op",
+    "arithmetic",
+    "layout",
+    "N",
+    "C",
+    "K",
+    "H",
+    "W",
+    "R",
+    "S",
+    "ph",
+    "pw",
+    "sh",
+    "sw",
+    "dh",
+    "dw",
+    "g",
+    "bytes",
+]
 
 TABLES = 65536.0  # Bytes of index tables that are not worth a term.
 LEAVES_MAX, LEAF_ROWS_MIN, GAIN_MIN = 24, 12, 1.0
@@ -62,7 +123,7 @@ def load(path: Path) -> list[dict[str, Any]]:
     """The answered queries of one GPU."""
     with path.open() as file:
         rows = [dict(zip(COLUMNS, line, strict=True)) for line in csv.reader(file) if len(line) == len(COLUMNS)]
-    parsed = [{k: v if i < 4 else int(v) for i, (k, v) in enumerate(row.items())} for row in rows]
+    parsed: list[dict[str, Any]] = [{k: v if i < 4 else int(v) for i, (k, v) in enumerate(r.items())} for r in rows]
     return [row for row in parsed if row["bytes"] >= 0]
 
 
@@ -90,8 +151,8 @@ class Data:
     def of(cls, rows: list[dict[str, Any]]) -> Data:
         """Arrays of these queries."""
         parts = [_row(row) for row in rows]
-        columns = [np.array([part[i] for part in parts], float) for i in range(4)]
-        return cls(*columns, np.array([row["bytes"] for row in rows], float))
+        features, plain, padded, weight = (np.array([part[i] for part in parts], float) for i in range(4))
+        return cls(features, plain, padded, weight, np.array([row["bytes"] for row in rows], float))
 
     def predict(self, terms: Terms, rows: npt.NDArray[np.intp] | slice = slice(None)) -> Floats:
         """Bytes that a leaf's terms give."""
@@ -152,7 +213,8 @@ def grow(data: Data) -> Node:
         node.split = (feature, most, left, right)
         leaves += [(child, *_best_split(data, losses, child.rows)) for child in (left, right)]
     for node, *_ in leaves:
-        node.leaf = (_likely(data, losses, node.rows), _end(data, node.rows, high=False), _end(data, node.rows, high=True))
+        ends = [_end(data, node.rows, high=high) for high in (False, True)]
+        node.leaf = (_likely(data, losses, node.rows), ends[0], ends[1])
     return root
 
 
@@ -236,13 +298,13 @@ def evaluate(root: Node, data: Data) -> dict[str, Any]:
         for j, terms in enumerate(node.leaf or ()):
             ends[j, i] = data.predict(terms, slice(i, i + 1))[0]
     likely, low, high = ends
-    right = np.abs(likely - data.answers) <= np.maximum(0.01 * data.answers, TABLES)
+    exact = np.abs(likely - data.answers) <= np.maximum(0.01 * data.answers, TABLES)
     above = data.answers > high * 1.01 + TABLES
     below = data.answers < low * 0.99 - TABLES
     relative = np.abs(likely - data.answers) / np.maximum(data.answers, TABLES)
     return {
         "points": len(data.answers),
-        "exact": round(float(right.mean()), 3),
+        "exact": round(float(exact.mean()), 3),
         "bracketed": round(float((~above & ~below).mean()), 3),
         "above_high": round(float(above.mean()), 3),
         "likely_below": round(float((likely < data.answers * 0.99 - TABLES).mean()), 3),
@@ -263,23 +325,25 @@ def main(queries: Path, rules_path: Path, sample_path: Path) -> None:
                     chosen = [r for r in rows if (r["arithmetic"], r["layout"], r["op"]) == key]
                     fitted, kept = [r for r in chosen if not held_out(r)], [r for r in chosen if held_out(r)]
                     root = grow(Data.of(fitted))
-                    rule = {"family": family, "arithmetic": ARITHMETIC[arithmetic], "layout": layout.lower()}
-                    rule |= {"direction": direction, "points": str(len(fitted))}
-                    rules.append({**rule, "points": len(fitted), "heldout": evaluate(root, Data.of(kept)), "nodes": serialise(root)})
+                    rule: dict[str, Any] = {"family": family, "arithmetic": ARITHMETIC[arithmetic]}
+                    rule |= {"layout": layout.lower(), "direction": direction, "points": len(fitted)}
+                    rules.append({**rule, "heldout": evaluate(root, Data.of(kept)), "nodes": serialise(root)})
                     picked = rng.sample(kept, min(SAMPLES_PER_RULE, len(kept)))
                     sample += [",".join(str(row[k]) for k in SAMPLE_COLUMNS) for row in picked]
     head = {
         "schema": 1,
         "cudnn": "9.24.0.43",
-        "source": "decision trees fitted to first acceptable plans of cuDNN's deviceless heuristics (INSTANT), queried for "
-        "convolution layers of 48 torchvision and timm models, U-Net, diffusion and DCGAN layers at two batch sizes each; 30 "
-        "percent of the layers held out",
+        "source": "decision trees fitted to first acceptable plans of cuDNN's deviceless heuristics (INSTANT), queried "
+        "for convolution layers of 48 torchvision and timm models, U-Net, diffusion and DCGAN layers at two batch "
+        "sizes each; 30 percent of the layers held out",
         "features": FEATURES,
     }
     lines = ",\n".join("  " + json.dumps(rule, separators=(",", ":")) for rule in rules)
     rules_path.write_text(json.dumps(head)[:-1] + ',\n "rules": [\n' + lines + "\n]}\n")
-    title = "# first acceptable plans of cuDNN 9.24 (deviceless), layers not used for fitting: gpu,direction,arithmetic,layout,"
-    title += "N,C,K,H,W,R,S,pad h,pad w,stride h,stride w,dilation h,dilation w,groups,workspace bytes"
+    title = (
+        "# first acceptable plans of cuDNN 9.24 (deviceless), layers not used for fitting: gpu,direction,arithmetic,"
+    )
+    title += "layout,N,C,K,H,W,R,S,pad h,pad w,stride h,stride w,dilation h,dilation w,groups,workspace bytes"
     sample_path.write_text("\n".join([title, *sample]) + "\n")
 
 

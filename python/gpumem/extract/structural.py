@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -53,18 +54,33 @@ def meta_copy(model: nn.Module) -> nn.Module:
     """
     memo: dict[int, Any] = {}
     copies: list[tuple[nn.Module, nn.Module]] = []
+    compiled: list[Any] = []
     for module in model.modules():
         for tensor in _tensors_to_replace(module):
             if id(tensor) not in memo:
                 memo[id(tensor)] = meta_twin(tensor)
+        if is_compiled(module):
+            compiled.append(module)
+            continue
         if _copies_itself(module):
             continue
         twin = object.__new__(type(module))
         memo[id(module)] = twin
         copies.append((module, twin))
-    for module, twin in copies:
+    for module in reversed(compiled):
+        # Run uncompiled: the module it was made from stands in its place.
+        memo[id(module)] = copy.deepcopy(module._orig_mod, memo)
+    # Children first: a class with its own `__setstate__` may look at them.
+    for module, twin in reversed(copies):
         twin.__dict__.update(_copied_state(module, memo))
     return copy.deepcopy(model, memo)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether it was made by `torch.compile`."""
+    # Without dynamo loaded nothing can have been, and importing it takes a second.
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
 
 
 def _copies_itself(module: nn.Module) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gpumem.errors import InputError
+from gpumem.extract.structural import is_compiled
 
 _PARALLEL = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 
@@ -29,7 +29,7 @@ def traceable(model: Any, mode: str) -> tuple[nn.Module, list[str]]:
             "pass the module itself; for names such as 'torchvision:resnet50' use gpumem.sources.resolve",
         )
     assumptions: list[str] = []
-    if _is_compiled(model):
+    if is_compiled(model):
         model = model._orig_mod
         assumptions.append("traced without torch.compile: fused kernels keep fewer activations and other temporaries")
     for path, module in model.named_modules():
@@ -46,12 +46,6 @@ def traceable(model: Any, mode: str) -> tuple[nn.Module, list[str]]:
 
 def _kind(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-
-
-def _is_compiled(module: nn.Module) -> bool:
-    # Without dynamo loaded nothing can have been compiled, and importing it takes a second.
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
 
 
 def _refuse(path: str, module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-//! Reduction scratch against sizes measured on the virtual GPU (see `tests/data/README.md` for the command).
+//! Reduction scratch against sizes measured on the virtual GPU with `tools/measure_reduce_scratch.py`.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use gpumem_core::formula::reduce::{ReduceKernel, ReduceOp, reduce_scratch};

@@ -2,7 +2,7 @@
 //!
 //! Extraction records such a call as a *formula*: a kind and integer arguments (sizes, strides, flags), each a polynomial
 //! in the batch. For one batch and one target the formula answers with the allocations and frees of each of its stages,
-//! in CUDA's order. One small file per family of ATen ops; [`expand`] is the only table of kinds.
+//! in CUDA's order. One small file per family of `ATen` ops; [`expand`] is the only table of kinds.
 
 pub mod arguments;
 pub mod attention;

@@ -9,8 +9,6 @@ use crate::target::Range;
 /// Where a workspace figure comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkspaceSource {
-    /// The mechanism is known and reproduces the library's answers; `Range` is exact up to alignment.
-    Mechanism,
     /// A rule fitted to the library's answers for this GPU family, data type and layout; `Range` brackets them.
     FittedRule,
     /// The family, stack or case was never queried: a wide guess.

@@ -1,0 +1,42 @@
+"""Models whose allocations are no polynomial in the batch are told from those that are, and still answered."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from gpumem.api import estimate, extract, max_batch
+from gpumem.errors import BatchDependentError
+from tests.extract import models
+
+
+@pytest.mark.parametrize("make", [models.PadsToEight, models.InChunks])
+def test_a_spec_for_all_batches_is_refused(make: type[nn.Module]) -> None:
+    with pytest.raises(BatchDependentError, match="batch") as caught:
+        extract(make(), (8,))
+    assert "gpumem.estimate" in caught.value.hint
+
+
+@pytest.mark.parametrize("make", [models.PadsToEight, models.InChunks])
+@pytest.mark.parametrize("batch", [1, 4, 9, 20])
+def test_estimate_traces_the_batch_itself(make: type[nn.Module], batch: int) -> None:
+    model = make()
+    assert estimate(model, (8,), batch=batch) == extract(model, (8,), batches=(batch,)).estimate(batch)
+
+
+@pytest.mark.parametrize("make", [models.PadsToEight, models.InChunks])
+def test_max_batch_fits_and_the_next_does_not(make: type[nn.Module]) -> None:
+    model = make()
+    setting = {"budget": "32MiB", "context": "1MiB"}
+    batch = max_batch(model, (8,), **setting)
+    assert batch > 1
+    assert extract(model, (8,), batches=(batch,)).fits(batch, **setting)
+    assert not extract(model, (8,), batches=(batch + 1,)).fits(batch + 1, **setting)
+
+
+def test_quadratic_sizes_are_polynomials() -> None:
+    model = models.Contrastive()
+    spec = extract(model, (8,))
+    for batch in (50, 300):
+        traced = extract(model, (8,), batches=(batch,)).estimate(batch)
+        assert spec.estimate(batch).requested_peak == traced.requested_peak
