@@ -36,8 +36,9 @@ def rows_by_key() -> dict[str, Row]:
     return {f"{row['model']} {row['layout']}": row for row in read_rows(SHARED_TRUTH / "timm_train_brackets.csv")}
 
 
-def _spec(key: str, row: Row, *, retrace: bool) -> ModelSpec:
-    path = SPECS / f"{key.replace(' ', '.')}.json.gz"
+def _spec(row: Row, *, retrace: bool) -> ModelSpec:
+    # Several rows are one architecture with other weights.
+    path = SPECS / f"{row['timm_now']}-{row['img_size']}-{row['layout']}.json.gz"
     if path.exists() and not retrace:
         return ModelSpec.from_json(gzip.decompress(path.read_bytes()).decode())
     spec = trace(row)
@@ -60,10 +61,10 @@ def ask(spec: ModelSpec, row: Row) -> dict[str, Any]:
     }
 
 
-def measure(key: str, row: Row, *, retrace: bool) -> dict[str, Any]:
+def measure(row: Row, *, retrace: bool) -> dict[str, Any]:
     """Trace one row and ask."""
     started = time.perf_counter()
-    spec = _spec(key, row, retrace=retrace)
+    spec = _spec(row, retrace=retrace)
     traced = time.perf_counter() - started
     return {**ask(spec, row), "seconds": round(traced, 2)}
 
@@ -162,7 +163,7 @@ def main(argv: list[str] | None = None) -> int:
         ][:: arguments.every]
         journal.run(
             chosen,
-            lambda key: measure(key, rows[key], retrace=arguments.retrace),
+            lambda key: measure(rows[key], retrace=arguments.retrace),
             ROW_SECONDS,
             "all" if arguments.retrace else arguments.again,
         )

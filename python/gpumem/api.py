@@ -46,7 +46,7 @@ def _split(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _checked_batch(batch: Any) -> int:
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch < 1 << 63:
         raise InputError(f"batch must be a positive integer, not {batch!r}")
     return batch
 

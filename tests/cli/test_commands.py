@@ -153,7 +153,7 @@ def test_an_input_shape_replaces_the_factorys(capsys: pytest.CaptureFixture[str]
         (["estimate", FACTORY, "-b", "8", "--alloc-conf", "max_split:1"], "max_split", ""),
         (["estimate", FACTORY, "-b", "0"], "batch must be a positive integer", ""),
         (["estimate", FACTORY, "-b", "8", "--input", "3,x"], "cannot read the input shape", "3,224,224"),
-        (["estimate", FACTORY, "-b", "8", "--input", "63"], "could not be traced", "the model's own"),
+        (["estimate", FACTORY, "-b", "8", "--input", "63"], "mat1 and mat2 shapes", "the model's own"),
         (["estimate", "torchvison:resnet50", "-b", "8"], "no library or module", "did you mean torchvision:resnet50"),
         (["estimate", "tiny_models:absent", "-b", "8"], "tiny_models has no 'absent'", ""),
         (["max-batch", FACTORY, "--budget", "100MB"], "CUDA context", "context="),

@@ -49,7 +49,6 @@ def test_it_is_traced_with_its_own_weights(name: str, precision: str) -> None:
     weights = sum(p.numel() * p.element_size() for p in {id(p): p for p in model.parameters()}.values())
     buffers = sum(b.numel() * b.element_size() for b in model.buffers())
     assert weights <= report.breakdown["param"] + report.breakdown.get("buffer", 0) <= weights + 2 * buffers
-    assert report.breakdown["grad"] == weights
 
 
 def test_tied_weights_count_once() -> None:
@@ -73,9 +72,11 @@ def test_checkpointing_frees_activations() -> None:
 
 
 def test_a_frozen_part_has_no_gradient() -> None:
-    model = models.mlp()
+    model = nn.Sequential(nn.Linear(8, 1024), nn.Linear(1024, 4096), nn.Linear(4096, 4))
+    whole = _requested(extract(model, (8,)), 2)
     model[0].requires_grad_(False)
-    assert extract(model, (8,)).estimate(64).breakdown["grad"] == sum(p.nbytes for p in model[2].parameters())
+    model[1].requires_grad_(False)
+    assert whole - _requested(extract(model, (8,)), 2) >= model[1].weight.nbytes
 
 
 def test_compiled_modules_are_traced_uncompiled() -> None:
@@ -118,5 +119,5 @@ def test_a_users_step_is_traced_as_it_is() -> None:
         optimizer.step()
 
     own = extract(model, (8,), step=step, target=TensorSpec((), torch.int64))
-    reference = extract(model, (8,)).estimate(64).breakdown
-    assert own.estimate(64).breakdown["grad"] == reference["grad"]
+    # Here the batch is made before zero_grad too, and the output dies before the backward pass.
+    assert abs(_requested(own) - _requested(extract(model, (8,)))) <= 64 * 4 * 4

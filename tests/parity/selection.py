@@ -94,18 +94,18 @@ def timm_selection() -> list[str]:
     return [name for _, name in sorted(ranked)]
 
 
-_PER_MODULE = 6
+_PER_MODULE = 5
 # Gigantic variants repeat their small siblings' structure and take minutes each.
 _HUGE = re.compile("giant|gigantic|enormous|_huge|_xxlarge|[357]b|_[126]b|so400m|1280gf|640gf|_l2_")
 
 
 def wide_models(families: list[str]) -> list[str]:
-    """References of the given families."""
-    references: list[str] = []
+    """References of the given families, by turns, so that a sweep cut short has some of each."""
+    ranked: list[tuple[int, str]] = []
     for family in families:
         names = timm_selection() if family == "timm" else models.names(family)
-        references += [f"{family}:{name}" for name in names]
-    return references
+        ranked += [(rank, f"{family}:{name}") for rank, name in enumerate(names)]
+    return [reference for _, reference in sorted(ranked)]
 
 
 def cases_of(reference: str) -> Iterator[tuple[str, Case]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -13,20 +13,19 @@ import typer
 import gpumem
 from gpumem import api
 from gpumem._core import find_gpu, parse_alloc_conf
+from gpumem.cli import EXIT_DOES_NOT_FIT
 from gpumem.cli.arguments import parse_input, parse_optimizer
 from gpumem.cli.progress import progress
 from gpumem.errors import BatchDependentError, DoesNotFitError
 from gpumem.render import WIDTH, gpus_text, report_text
 from gpumem.units import format_bytes, parse_bytes
 
-EXIT_DOES_NOT_FIT = 1
-
 
 @dataclass
 class Session:
     """Options that stand before the command."""
 
-    show_traceback: bool = field(default=False)
+    show_traceback: bool = False
 
 
 app = typer.Typer(

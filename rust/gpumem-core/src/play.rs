@@ -59,6 +59,8 @@ pub struct Outcome {
     pub phases: Vec<PhasePeak>,
     /// Driver calls repeated after the cache was released.
     pub num_alloc_retries: u64,
+    /// Workspaces that were out of memory and done without.
+    pub num_ooms: u64,
     /// Counters after the last action.
     pub end: Counters,
     /// The out-of-memory that stopped the run.
@@ -88,6 +90,7 @@ pub fn play(
         peak_action: 0,
         phases: vec![PhasePeak { step: 0, phase: Phase::Setup, peak: Counters::default() }],
         num_alloc_retries: 0,
+        num_ooms: 0,
         end: Counters::default(),
         failure: None,
     };
@@ -96,9 +99,10 @@ pub fn play(
     for (index, action) in timeline.actions.iter().enumerate() {
         match *action {
             Action::Alloc(request) => {
-                let bytes = timeline.requests[request as usize].bytes;
-                match allocator.alloc(bytes, StreamId(0)) {
+                let wanted = &timeline.requests[request as usize];
+                match allocator.alloc(wanted.bytes, StreamId(0)) {
                     Ok(block) => blocks[request as usize] = block,
+                    Err(_) if wanted.dispensable => outcome.num_ooms += 1,
                     Err(out_of_memory) => {
                         outcome.failure = Some(Failure { action: index, step, out_of_memory });
                         break;

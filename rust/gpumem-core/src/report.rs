@@ -94,6 +94,8 @@ pub struct Report {
     pub out_of_memory: Option<OutOfMemoryReport>,
     /// Times the cache had to be released to go on.
     pub num_alloc_retries: u64,
+    /// Convolution calls whose workspace was out of memory, so that cuDNN takes a slower plan.
+    pub num_ooms: u64,
     /// Requested bytes by category at the peak of allocated bytes; `rounding` is what blocks are larger.
     pub breakdown: BTreeMap<&'static str, u64>,
     /// The same by layer, largest first.
@@ -165,6 +167,7 @@ pub fn estimate(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Repor
         fits: budget_bytes.map(|_| failure.is_none()),
         out_of_memory: failure,
         num_alloc_retries: outcomes[1].num_alloc_retries,
+        num_ooms: outcomes[1].num_ooms,
         breakdown,
         layers,
         peak_phase,

@@ -18,6 +18,8 @@ pub struct Request {
     pub origin: Origin,
     /// What for.
     pub category: Category,
+    /// Whether the program goes on without it: a convolution's workspace, for which cuDNN has a plan with less.
+    pub dispensable: bool,
 }
 
 /// One event of the timeline. Numbers index [`Timeline::requests`].
@@ -99,7 +101,7 @@ impl Builder<'_> {
                     let allocation = &self.spec.allocations[index as usize];
                     let bytes = allocation.bytes.at(self.batch).and_then(|bytes| u64::try_from(bytes).ok());
                     let bytes = bytes.ok_or_else(|| self.overflow(allocation.origin))?;
-                    self.current[index as usize] = self.request(bytes, allocation.origin, allocation.category);
+                    self.current[index as usize] = self.request(bytes, allocation.origin, allocation.category, false);
                 }
                 Event::Free(index) => self.free(self.current[index as usize]),
                 Event::Scratch { call, stage } => self.scratch(call as usize, usize::from(stage))?,
@@ -109,12 +111,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn request(&mut self, bytes: u64, origin: Origin, category: Category) -> u32 {
+    fn request(&mut self, bytes: u64, origin: Origin, category: Category, dispensable: bool) -> u32 {
         if bytes == 0 {
             return NONE;
         }
         let Ok(index) = u32::try_from(self.timeline.requests.len()) else { return NONE };
-        self.timeline.requests.push(Request { bytes, origin, category });
+        self.timeline.requests.push(Request { bytes, origin, category, dispensable });
         self.timeline.actions.push(Action::Alloc(index));
         index
     }
@@ -141,7 +143,10 @@ impl Builder<'_> {
         for step in steps {
             match step {
                 Step::Alloc { slot, bytes } => {
-                    self.slots[call][usize::from(slot)] = self.request(bytes, origin, Category::Workspace);
+                    self.slots[call][usize::from(slot)] = self.request(bytes, origin, Category::Workspace, false);
+                }
+                Step::TryAlloc { slot, bytes } => {
+                    self.slots[call][usize::from(slot)] = self.request(bytes, origin, Category::Workspace, true);
                 }
                 Step::Free { slot } => self.free(self.slots[call][usize::from(slot)]),
             }

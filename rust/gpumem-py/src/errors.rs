@@ -9,6 +9,7 @@ import_exception!(gpumem.errors, AllocConfError);
 import_exception!(gpumem.errors, BatchDependentError);
 import_exception!(gpumem.errors, BudgetError);
 import_exception!(gpumem.errors, DoesNotFitError);
+import_exception!(gpumem.errors, InputError);
 import_exception!(gpumem.errors, SpecError);
 import_exception!(gpumem.errors, StackError);
 import_exception!(gpumem.errors, UnknownNameError);

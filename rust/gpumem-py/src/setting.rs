@@ -6,8 +6,9 @@ use gpumem_core::setting::{DEFAULT_GPU, Setting};
 use gpumem_core::target::{Gpu, LibraryWorkspaces, Stack};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBool;
 
-use crate::errors::to_python;
+use crate::errors::{InputError, to_python};
 
 /// Bytes from an int or a string such as "24GB"; read by `gpumem.units.parse_bytes`, the only reader of units.
 pub(crate) struct Bytes(u64);
@@ -16,10 +17,45 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
     type Error = PyErr;
 
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        static PARSE_BYTES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let parse = PARSE_BYTES.import(value.py(), "gpumem.units", "parse_bytes")?;
-        Ok(Self(parse.call1((value,))?.extract()?))
+        Ok(Self(parse_bytes(value, "budget")?))
     }
+}
+
+/// Bytes of a CUDA context: as `Bytes`, or 0 for what PyTorch alone takes.
+pub(crate) struct Context(u64);
+
+impl<'py> FromPyObject<'_, 'py> for Context {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if !value.is_instance_of::<PyBool>() && value.extract::<u64>().is_ok_and(|bytes| bytes == 0) {
+            return Ok(Self(0));
+        }
+        Ok(Self(parse_bytes(value, "context")?))
+    }
+}
+
+/// A batch size: a positive integer below 2^63.
+pub(crate) struct Batch(pub(crate) u64);
+
+impl<'py> FromPyObject<'_, 'py> for Batch {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<i64>().ok().and_then(|batch| u64::try_from(batch).ok()) {
+            Some(batch) if batch > 0 && !value.is_instance_of::<PyBool>() => Ok(Self(batch)),
+            _ => {
+                let given = value.repr()?;
+                Err(InputError::new_err((format!("batch must be a positive integer, not {given}"), String::new())))
+            }
+        }
+    }
+}
+
+fn parse_bytes(value: Borrowed<'_, '_, PyAny>, what: &str) -> PyResult<u64> {
+    static PARSE_BYTES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let parse = PARSE_BYTES.import(value.py(), "gpumem.units", "parse_bytes")?;
+    parse.call1((value, what))?.extract()
 }
 
 /// The core's form of the arguments that every question takes.
@@ -27,7 +63,7 @@ pub(crate) fn setting(
     gpu: Option<&str>,
     budget: Option<Bytes>,
     stack: Option<&str>,
-    context: Option<Bytes>,
+    context: Option<Context>,
     alloc_conf: Option<&str>,
     library_workspaces: bool,
 ) -> PyResult<Setting> {

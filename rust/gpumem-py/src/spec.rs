@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{SpecError, to_python};
 use crate::report::Report;
-use crate::setting::{Bytes, setting};
+use crate::setting::{Batch, Bytes, Context, setting};
 
 /// What does not change with the batch, as extraction gives it.
 #[derive(FromPyObject)]
@@ -133,16 +133,16 @@ impl ModelSpec {
     fn estimate(
         &self,
         py: Python<'_>,
-        batch: u64,
+        batch: Batch,
         gpu: Option<&str>,
         budget: Option<Bytes>,
         stack: Option<&str>,
-        context: Option<Bytes>,
+        context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
     ) -> PyResult<Report> {
         let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
-        py.detach(|| report::estimate(&self.core, batch, &setting)).map(Report::from).map_err(to_python)
+        py.detach(|| report::estimate(&self.core, batch.0, &setting)).map(Report::from).map_err(to_python)
     }
 
     /// Whether the loop runs through at the upper end of the uncertainty.
@@ -150,16 +150,16 @@ impl ModelSpec {
     fn fits(
         &self,
         py: Python<'_>,
-        batch: u64,
+        batch: Batch,
         gpu: Option<&str>,
         budget: Option<Bytes>,
         stack: Option<&str>,
-        context: Option<Bytes>,
+        context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
     ) -> PyResult<bool> {
         let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
-        py.detach(|| search::fits(&self.core, batch, &setting)).map_err(to_python)
+        py.detach(|| search::fits(&self.core, batch.0, &setting)).map_err(to_python)
     }
 
     /// The largest batch that fits while the next one does not.
@@ -170,7 +170,7 @@ impl ModelSpec {
         gpu: Option<&str>,
         budget: Option<Bytes>,
         stack: Option<&str>,
-        context: Option<Bytes>,
+        context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
     ) -> PyResult<u64> {
@@ -186,16 +186,16 @@ impl ModelSpec {
     fn timeline(
         &self,
         py: Python<'_>,
-        batch: u64,
+        batch: Batch,
         gpu: Option<&str>,
         budget: Option<Bytes>,
         stack: Option<&str>,
-        context: Option<Bytes>,
+        context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
     ) -> PyResult<Vec<TimelineRow>> {
         let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
-        let rows = py.detach(|| report::timeline(&self.core, batch, &setting)).map_err(to_python)?;
+        let rows = py.detach(|| report::timeline(&self.core, batch.0, &setting)).map_err(to_python)?;
         Ok(rows.into_iter().map(timeline_row).collect())
     }
 

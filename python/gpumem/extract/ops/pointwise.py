@@ -2,8 +2,8 @@
 
 PyTorch computes the result of these ops on meta tensors in Python (`torch/_refs`), which takes most of a trace's time
 and does not always lay the result out as CUDA does. Where all tensors are floating and of one type, the layout of
-TensorIterator's result is computed instead (`tensor_iterator.py`); everything else goes to PyTorch's own kernel. Families
-with handlers of their own come first: this file fills what they leave.
+TensorIterator's result is computed instead (`tensor_iterator.py`); everything else goes to PyTorch's own kernel.
+Families with handlers of their own come first: this file fills what they leave.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ _SECOND_OPERAND_FIRST = frozenset((aten.threshold_backward.default, aten.leaky_r
 _IN_PLACE = (
     "relu_", "silu_", "hardswish_", "hardsigmoid_", "hardtanh_", "leaky_relu_", "gelu_", "sigmoid_", "tanh_", "elu_",
     "mish_",
+)  # fmt: skip
+_FOREACH_IN_PLACE = (
+    "_foreach_abs_", "_foreach_add_", "_foreach_addcdiv_", "_foreach_addcmul_", "_foreach_clamp_max_",
+    "_foreach_clamp_min_", "_foreach_copy_", "_foreach_div_", "_foreach_lerp_", "_foreach_maximum_",
+    "_foreach_minimum_", "_foreach_mul_", "_foreach_neg_", "_foreach_pow_", "_foreach_reciprocal_", "_foreach_rsqrt_", "_foreach_sign_",
+    "_foreach_sqrt_", "_foreach_sub_", "_foreach_zero_",
 )  # fmt: skip
 
 
@@ -78,8 +84,18 @@ def _in_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     return first if first.is_meta else func(*args, **kwargs)
 
 
+def _foreach_in_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One kernel, or one in-place op per tensor: no request either way."""
+    return None if args[0] and args[0][0].is_meta else func(*args, **kwargs)
+
+
 def fill_gaps() -> None:
     """Register the fast answers for the ops that no family handles."""
+    for name in _FOREACH_IN_PLACE:
+        packet = getattr(aten, name, None)
+        for overload in () if packet is None else packet.overloads():
+            if not overload.endswith("out"):
+                HANDLERS.setdefault(getattr(packet, overload), _foreach_in_place)
     for name in (*_LIKE_FIRST, *_LIKE_BOTH):
         HANDLERS.setdefault(getattr(aten, name).default, _pointwise)
     for name in _ARITHMETIC:

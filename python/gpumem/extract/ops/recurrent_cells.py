@@ -177,6 +177,8 @@ def run_layers(
     last: list[_State] = []
     for layer in range(num_layers):
         parts = []
+        # The outputs of single steps live until the layer returns.
+        kept: list[list[torch.Tensor]] = []
         # Both directions share one unbind, so that gradients meet per step.
         steps = [] if sizes is not None else list(layer_input.unbind(0))
         for direction in range(directions):
@@ -186,11 +188,12 @@ def run_layers(
             else:
                 outputs, state = _direction(mode, steps[::-1] if direction else steps, states[at], weights[at])
                 output = torch.stack(outputs[::-1] if direction else outputs, 0)
+                kept.append(outputs)
                 del outputs
             parts.append(output)
             last.append(state)
         layer_input = torch.cat(parts, parts[0].dim() - 1) if bidirectional else parts[0]
-        del parts, output, steps
+        del parts, output, steps, kept
         if dropout != 0 and train and layer < num_layers - 1:
             layer_input = aten.dropout.default(layer_input, dropout, True)
     final = [torch.stack([state[i] for state in last], 0) for i in range(len(hidden))]

@@ -32,6 +32,13 @@ pub enum Step {
         /// Requested bytes.
         bytes: u64,
     },
+    /// Request bytes that the caller can do without: cuDNN goes on to a plan with less workspace.
+    TryAlloc {
+        /// As in [`Step::Alloc`].
+        slot: u8,
+        /// Requested bytes.
+        bytes: u64,
+    },
     /// End the allocation of this slot.
     Free {
         /// The slot to free; freeing a slot of zero bytes does nothing.
