@@ -5,12 +5,6 @@ What it does is listed in shared/truth/README.md ("The brackets' recipe"); torch
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
-# torch 1.12 has no scaled_dot_product_attention; timm reads this when it is imported.
-os.environ["TIMM_FUSED_ATTN"] = "0"
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -60,12 +54,17 @@ class BenchmarkStep:
 
 
 def build(row: Row) -> nn.Module:
-    """The model of a row, without weights."""
+    """The model of a row, without weights; attention is not fused, since torch 1.12 cannot."""
     import timm
+    from timm.layers import set_fused_attn, use_fused_attn
 
-    name = row["timm_now"] or row["model"]
-    with torch.device("meta"):
-        model: nn.Module = timm.create_model(name, drop_rate=0.0)
+    fused = use_fused_attn()
+    set_fused_attn(False)
+    try:
+        with torch.device("meta"):
+            model: nn.Module = timm.create_model(row["timm_now"] or row["model"], drop_rate=0.0)
+    finally:
+        set_fused_attn(fused)
     return model
 
 

@@ -163,6 +163,7 @@ def write_summary() -> None:
         "three steps from an empty allocator. Ours: `gpumem.extract` at batch 2 and 3, then the core's timeline and",
         f"simulated allocator at batch {BATCH} (or as stated). Peaks are equal to the byte or not equal. A sequence is",
         "equal when every allocation size in order and every free are; frees between two allocations count as a set.",
+        f"timm's models are traced at batch {BATCH} itself except in amp-bf16 training; batch 1 always is.",
         f"Versions: {versions()}.",
         "",
         "## All",

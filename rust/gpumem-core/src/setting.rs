@@ -36,13 +36,11 @@ impl Setting {
     /// Bytes of the CUDA context and where the figure comes from.
     #[must_use]
     pub fn context(&self) -> (Range, &'static str) {
-        match self.context_override_bytes {
-            Some(bytes) => (Range::exact(bytes), "given"),
-            None => {
-                let context = context_bytes(self.gpu, &self.stack);
-                (context.bytes, context.source)
-            }
+        if let Some(bytes) = self.context_override_bytes {
+            return (Range::exact(bytes), "given");
         }
+        let context = context_bytes(self.gpu, &self.stack);
+        (context.bytes, context.source)
     }
 
     /// The budget of the process: as given, else the card's total if the card was given.

@@ -1,5 +1,7 @@
 //! Properties of the whole engine on random loops: what the search answers is true, and nothing depends on luck.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use gpumem_core::allocator::AllocConf;
 use gpumem_core::assemble::{Structure, Trace, assemble};
 use gpumem_core::error::Error;

@@ -36,6 +36,7 @@ impl<'py> FromPyObject<'_, 'py> for Context {
 }
 
 /// A batch size: a positive integer below 2^63.
+#[derive(Clone, Copy)]
 pub(crate) struct Batch(pub(crate) u64);
 
 impl<'py> FromPyObject<'_, 'py> for Batch {
@@ -75,9 +76,10 @@ pub(crate) fn setting(
             budget_bytes: budget.map(|bytes| bytes.0),
             context_override_bytes: context.map(|bytes| bytes.0),
             alloc_conf: AllocConf::parse(alloc_conf.unwrap_or_default())?,
-            library_workspaces: match library_workspaces {
-                true => LibraryWorkspaces::Modelled,
-                false => LibraryWorkspaces::Zero,
+            library_workspaces: if library_workspaces {
+                LibraryWorkspaces::Modelled
+            } else {
+                LibraryWorkspaces::Zero
             },
         })
     };

@@ -40,12 +40,18 @@ def grid_sampler(
     return output
 
 
+def _without_zero_strides(tmp: Temporaries, tensor: torch.Tensor) -> None:
+    """`contiguousIfZeroInStrides`: cuDNN's descriptor takes any strides but zero."""
+    if 0 in tensor.stride():
+        tmp.alloc(tensor.numel() * tensor.element_size())
+
+
 @handles(aten.cudnn_grid_sampler.default)
 def cudnn_grid_sampler(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Contiguous copies, then the output."""
+    """Copies where cuDNN needs them, then the output."""
     x, grid = args
     with Temporaries(rec) as tmp:
-        tmp.contiguous(x)
+        _without_zero_strides(tmp, x)
         tmp.contiguous(grid)
         shape = (x.shape[0], x.shape[1], grid.shape[1], grid.shape[2])
         output = torch.empty(shape, dtype=x.dtype, device="meta")
@@ -55,12 +61,12 @@ def cudnn_grid_sampler(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: 
 
 @handles(aten.cudnn_grid_sampler_backward.default)
 def cudnn_grid_sampler_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Contiguous copies, then both gradients."""
+    """Copies where cuDNN needs them, then both gradients."""
     x, grid, grad = args
     with Temporaries(rec) as tmp:
-        tmp.contiguous(x)
+        _without_zero_strides(tmp, x)
         tmp.contiguous(grid)
-        tmp.contiguous(grad)
+        _without_zero_strides(tmp, grad)
         grad_input = torch.empty(x.shape, dtype=x.dtype, device="meta")
         grad_grid = torch.empty(grid.shape, dtype=grid.dtype, device="meta")
         rec.requested(grad_input, grad_grid)

@@ -27,6 +27,18 @@ def amp_update_scale(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
     return args[0]
 
 
+def _fused_step(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One kernel, all in place; PyTorch has no meta kernel for these."""
+    return None if args[0] and args[0][0].is_meta else func(*args, **kwargs)
+
+
+for _name in ("_fused_sgd_", "_fused_adagrad_"):
+    for _overload in ("default", "tensor_lr"):
+        _op = getattr(getattr(aten, _name, None), _overload, None)
+        if _op is not None:
+            handles(_op)(_fused_step)
+
+
 @handles(aten._foreach_norm.Scalar)
 def foreach_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Partial norms of all tensors' chunks around the scalar results.

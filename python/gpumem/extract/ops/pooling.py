@@ -185,3 +185,17 @@ def adaptive_max_pool2d_backward(rec: Recorder, func: Any, args: tuple[Any, ...]
 
 handles(aten.adaptive_max_pool3d.default)(outputs_then_copies(0))
 handles(aten.adaptive_max_pool3d_backward.default)(outputs_then_copies(0))
+
+
+@handles(aten.max_unpool2d.default, aten.max_unpool3d.default)
+def max_unpool(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Contiguous copies of input and indices, then the output."""
+    x, indices, size = args[:3]
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    with Temporaries(rec) as tmp:
+        tmp.contiguous(x)
+        tmp.contiguous(indices)
+        output = torch.empty([*x.shape[: x.dim() - len(size)], *size], dtype=x.dtype, device="meta")
+        rec.requested(output)
+    return output
