@@ -20,6 +20,7 @@ from benchmarks.truth.journal import Journal
 from benchmarks.truth.reasons import BRACKET_REASONS
 from benchmarks.truth.rows import REPOSITORY, SHARED_TRUTH, Row, read_rows
 from benchmarks.truth.timm_benchmark import GPU, STACK, trace
+
 from gpumem._core import ModelSpec
 
 JOURNAL = REPOSITORY / "target" / "truth_brackets.jsonl"
@@ -106,11 +107,11 @@ def summary(journal: Journal) -> str:
     lines = [
         "# Batches that trained on an RTX 3090, and the next larger ones that did not",
         "",
-        f"`python -m benchmarks.truth_brackets run`, then `summary`: {len(answered)} of {len(rows)} rows answered "
-        f"({len(results) - len(answered)} failed).",
-        "Source: `shared/truth/timm_train_brackets.csv` (timm's benchmark, torch 1.12 + CUDA 11.3, AMP). Traced with torch",
-        f"2.14, asked for `{GPU}` and `{STACK}`. Wanted: the recorded batch fits in {TARGET_FITS_PERCENT} % of rows and",
-        f"the next one fails in {TARGET_OOM_PERCENT} %.",
+        f"`python -m benchmarks.truth_brackets run`, then `summary`: {len(answered)} of {len(rows)} rows answered,",
+        f"{len(results) - len(answered)} without an answer. Source: `shared/truth/timm_train_brackets.csv` (timm's",
+        f"benchmark, torch 1.12 + CUDA 11.3, AMP). Traced with torch 2.14, asked for `{GPU}` and `{STACK}`.",
+        f"Wanted: the recorded batch fits in {TARGET_FITS_PERCENT} % of rows, the next one fails in",
+        f"{TARGET_OOM_PERCENT} %.",
         "",
         "| asked | layout | rows | recorded batch fits | next batch does not fit |",
         "|---|---|---|---|---|",
@@ -133,9 +134,8 @@ def summary(journal: Journal) -> str:
         found = " / ".join(str(largest[end]) for end in ENDS)
         miss = "does not fit" if below else "next fits"
         cause = BRACKET_REASONS.get(row["model"], "unexplained")
-        lines.append(
-            f"| {row['model']} | {row['layout']} | {row['batch_fits']} to {row['batch_oom']} | {found} | {miss} | {cause} |"
-        )
+        recorded = f"{row['batch_fits']} to {row['batch_oom']}"
+        lines.append(f"| {row['model']} | {row['layout']} | {recorded} | {found} | {miss} | {cause} |")
     failed = [(row, result) for row, result in results if "largest" not in result]
     lines += ["", "## Rows without an answer", "", *(["none"] if not failed else [])]
     lines += [f"- {row['model']} {row['layout']}: {result['error']}" for row, result in failed]
@@ -158,8 +158,7 @@ def main(argv: list[str] | None = None) -> int:
         chosen = [
             key
             for key, row in rows.items()
-            if (not arguments.models or row["model"] in arguments.models)
-            and arguments.layout in (None, row["layout"])
+            if (not arguments.models or row["model"] in arguments.models) and arguments.layout in (None, row["layout"])
         ][:: arguments.every]
         journal.run(
             chosen,

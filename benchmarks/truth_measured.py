@@ -1,7 +1,7 @@
 """gpumem against values that others measured on real GPUs (`measured.csv`, grade A).
 
-    python -m benchmarks.truth_measured run [--again failed|all]    resumable; results in target/truth_measured.jsonl
-    python -m benchmarks.truth_measured summary                     writes benchmarks/results/truth_measured.md
+python -m benchmarks.truth_measured run [--again failed|all]    resumable; results in target/truth_measured.jsonl
+python -m benchmarks.truth_measured summary                     writes benchmarks/results/truth_measured.md
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import sys
 from typing import Any
 
 import torch
-
 from benchmarks.truth.journal import Journal
 from benchmarks.truth.reasons import MEASURED_REASONS
 from benchmarks.truth.recipes import InexpressibleError, recipe
 from benchmarks.truth.rows import REPOSITORY, SHARED_TRUTH, Row, read_rows
-from gpumem.errors import BatchDependentError
 
 JOURNAL = REPOSITORY / "target" / "truth_measured.jsonl"
 TABLE = REPOSITORY / "benchmarks" / "results" / "truth_measured.md"
@@ -58,7 +56,8 @@ def _line(row: Row, result: dict[str, Any]) -> str:
     what = row["model"].removeprefix("torchvision.models.").split(" (torchvision")[0]
     name = f"{what} b{row['batch_per_gpu']}"
     if "ends_bytes" not in result:
-        return f"| {row['id']} | {name} | {row['quantity'][:24]} | {row['value_MiB']} | - | - | - | {_failure(result)} |"
+        measured = f"{row['quantity'][:24]} | {row['value_MiB']}"
+        return f"| {row['id']} | {name} | {measured} | - | - | - | {_failure(result)} |"
     low, likely, high = (bytes_ / MIB for bytes_ in result["ends_bytes"])
     return (
         f"| {row['id']} | {name} | {result['quantity']} | {float(row['value_MiB']):,.1f} | {likely:,.1f} | "
@@ -77,14 +76,18 @@ def _error(row: Row, result: dict[str, Any]) -> float:
 
 
 def _medians(done: list[tuple[Row, dict[str, Any]]]) -> list[str]:
-    lines = ["| quantity | rows | median absolute error | largest | within 5 % | measured inside low..high |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| quantity | rows | median absolute error | largest | within 5 % | measured inside low..high |",
+        "|---|---|---|---|---|---|",
+    ]
     for quantity in QUANTITIES.values():
         chosen = [(row, result) for row, result in done if result.get("quantity") == quantity]
         if not chosen:
             continue
         errors = [abs(_error(row, result)) for row, result in chosen]
         inside = sum(
-            result["ends_bytes"][0] <= float(row["value_MiB"]) * MIB <= result["ends_bytes"][2] for row, result in chosen
+            result["ends_bytes"][0] <= float(row["value_MiB"]) * MIB <= result["ends_bytes"][2]
+            for row, result in chosen
         )
         near = sum(error <= NOTABLE_PERCENT for error in errors)
         lines.append(
@@ -103,8 +106,9 @@ def summary(journal: Journal) -> str:
         "# Values that others measured on real GPUs",
         "",
         f"`python -m benchmarks.truth_measured run`, then `summary`: {len(done)} of {len(rows)} grade A rows of",
-        "`shared/truth/measured.csv` (sources there). Predicted = the likely figure; the ends are gpumem's own. What a row",
-        "does not state (card, versions) is assumed as the last column says.",
+        "`shared/truth/measured.csv` (sources there). Predicted = the likely figure; the ends are gpumem's own. What a",
+        "row does not state (card, versions) is assumed as the last column says. Row 120 is not independent: its page",
+        "of documentation is also where the V100's context figure comes from.",
         "",
         *_medians(done),
         "",

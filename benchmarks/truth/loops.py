@@ -34,9 +34,9 @@ def forward_only_for_input(model: nn.Module, optimizer: torch.optim.Optimizer, b
 
 
 class DistributedStep:
-    """One rank of DistributedDataParallel before torch 2.0: gradients are zeroed, not freed, between forward and backward.
+    """One rank of DistributedDataParallel before torch 2.0; gradients are zeroed before each backward, not freed.
 
-    Its buckets are one more copy of the gradients (`gradient_as_bucket_view=False`), in reverse order of the parameters.
+    Its buckets are one more copy of the gradients (`gradient_as_bucket_view=False`), parameters in reverse order.
 
     Args:
         criterion: Maps output and target to the loss.

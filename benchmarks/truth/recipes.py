@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from benchmarks.truth import loops
+from benchmarks.truth.rows import Row
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.truth import loops
-from benchmarks.truth.rows import Row
 from gpumem import api
 from gpumem._core import ModelSpec, Report
 
@@ -110,9 +110,7 @@ def segmentation_reference(row: Row) -> Recipe:
     from torchvision import models
 
     return Recipe(
-        model=on_meta(
-            lambda: models.get_model("fcn_resnet50", weights_backbone=None, num_classes=21, aux_loss=True)
-        ),
+        model=on_meta(lambda: models.get_model("fcn_resnet50", weights_backbone=None, num_classes=21, aux_loss=True)),
         input=_sizes(row),
         extract={
             "step": loops.DistributedStep(_segmentation_loss, keep_output=True),
@@ -193,7 +191,7 @@ def optimum_benchmark(row: Row) -> Recipe:
     config = transformers.GPT2Config() if causal else transformers.BertConfig()
     config._attn_implementation = "eager"
     auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMaskedLM
-    inputs = {name: ((16,), _TOKENS) for name in ("input_ids", "attention_mask", "labels")}
+    inputs = dict.fromkeys(("input_ids", "attention_mask", "labels"), ((16,), _TOKENS))
     return Recipe(
         model=on_meta(lambda: auto.from_config(config)),
         input=inputs,
@@ -206,6 +204,10 @@ def optimum_benchmark(row: Row) -> Recipe:
     )
 
 
+def _enable_checkpointing(model: Any) -> None:
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+
+
 def bert_large_anatomy(row: Row) -> Recipe:
     """The memory anatomy of transformers' documentation: bert-large on a V100, device memory as NVML shows it."""
     import transformers
@@ -214,7 +216,7 @@ def bert_large_anatomy(row: Row) -> Recipe:
         hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
     )
     config._attn_implementation = "eager"
-    inputs: dict[str, Any] = {name: ((512,), _TOKENS) for name in ("input_ids", "labels")}
+    inputs: dict[str, Any] = dict.fromkeys(("input_ids", "labels"), ((512,), _TOKENS))
     inputs["labels"] = ((), _TOKENS)
     # Trainer's default then was transformers' own for-loop AdamW; gradients were zeroed, not freed.
     extract: dict[str, Any] = {"optimizer": ("adamw", {"foreach": False}), "zero_grad": "zero", "clip_grad_norm": 1.0}
@@ -228,7 +230,7 @@ def bert_large_anatomy(row: Row) -> Recipe:
         extract["precision"] = "amp-fp16" if "fp16" in row["precision"] else "fp32"
     model = on_meta(lambda: transformers.BertForSequenceClassification(config))
     if "gradient checkpointing" in row["model"]:
-        model.gradient_checkpointing_enable({"use_reentrant": True})
+        _enable_checkpointing(model)
     return Recipe(
         model=model,
         input=inputs,
@@ -246,12 +248,12 @@ def carma_bert(row: Row) -> Recipe:
     import transformers
 
     config = transformers.BertConfig(vocab_size=28996)
-    inputs = {name: ((512,), _TOKENS) for name in ("input_ids", "attention_mask", "labels")}
+    inputs = dict.fromkeys(("input_ids", "attention_mask", "labels"), ((512,), _TOKENS))
     model = on_meta(lambda: transformers.BertForMaskedLM(config))
     return carma(row, model, inputs)
 
 
-# --- CARMA and GPUMemNet: nvidia-smi on an A100 ------------------------------------------------------------------------
+# --- CARMA and GPUMemNet: nvidia-smi on an A100 ----------------------------------------------------------------------
 
 
 def carma_vision(row: Row) -> Recipe:

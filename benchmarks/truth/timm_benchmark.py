@@ -6,10 +6,10 @@ What it does is listed in shared/truth/README.md ("The brackets' recipe"); torch
 from __future__ import annotations
 
 import torch
+from benchmarks.truth.rows import Row
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.truth.rows import Row
 from gpumem import api
 from gpumem._core import ModelSpec
 from gpumem.errors import BatchDependentError
@@ -75,11 +75,12 @@ def trace(row: Row) -> ModelSpec:
     """
     torch.set_num_threads(1)
     model = build(row)
+    classes = getattr(model, "num_classes")  # noqa: B009 - timm's, not nn.Module's
     channels_last = row["layout"] == "nhwc"
     keywords = {"optimizer": OPTIMIZER, "channels_last": channels_last, "gpu": GPU, "host_reads": "zeros"}
 
     def step() -> BenchmarkStep:
-        return BenchmarkStep(int(row["img_size"]), int(model.num_classes), channels_last=channels_last)
+        return BenchmarkStep(int(row["img_size"]), classes, channels_last=channels_last)
 
     try:
         return api.extract(model, (1,), step=step(), batches=(2, 3), **keywords)

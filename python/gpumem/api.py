@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpumem.errors import BatchDependentError, InputError
+from gpumem.errors import BatchDependentError, GpumemError, InputError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +32,12 @@ def extract(model: nn.Module, input: Any = None, **keywords: Any) -> ModelSpec:
     Raises:
         GpumemError: the input is unknown or refused, a name is unknown, or the model cannot be traced.
     """
-    from gpumem.extract import extract as extract_spec
+    try:
+        from gpumem.extract import extract as extract_spec
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise GpumemError("a model is extracted with PyTorch, which is not installed", "pip install torch") from error
 
     return extract_spec(model, input, **keywords)
 
@@ -58,8 +63,8 @@ def estimate(model: nn.Module, input: Any = None, *, batch: int, **keywords: Any
         model: Any module; it is not modified and its weights are not read.
         input: Shape of one sample, see `extract`; None asks the model.
         batch: Batch size.
-        **keywords: Those of `extract` (mode, precision, optimizer, ...) and of `ModelSpec.estimate` (gpu, budget, stack,
-            context, alloc_conf).
+        **keywords: Those of `extract` (mode, precision, optimizer, ...) and of `ModelSpec.estimate` (gpu, budget,
+            stack, context, alloc_conf).
 
     Returns:
         A `Report`: requested, allocated, reserved and device peaks in bytes, what makes them up, and what was assumed.
@@ -102,9 +107,7 @@ def max_batch(model: nn.Module, input: Any = None, **keywords: Any) -> int:
     return spec.max_batch(**target)
 
 
-def _max_batch_by_tracing(
-    model: nn.Module, input: Any, extraction: dict[str, Any], target: dict[str, Any]
-) -> int:
+def _max_batch_by_tracing(model: nn.Module, input: Any, extraction: dict[str, Any], target: dict[str, Any]) -> int:
     """Bisection with a trace for every size, for models whose allocations are no polynomial in the batch."""
 
     def fits(batch: int) -> bool:

@@ -52,7 +52,7 @@ class Lists(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for matrix in self.matrices:
             x = x @ matrix
-        return x @ self.named["last"]
+        return x @ self.named["last"]  # type: ignore[no-any-return]
 
 
 class Tied(nn.Module):

@@ -130,7 +130,7 @@ def _first_float(output: Any, target: Any) -> torch.Tensor:
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_input_fails_as_it_does_in_pytorch(name: str) -> None:
     model, shape = WRONG[name]
-    with pytest.raises(ExtractionError, match="failed in (its|the) forward pass") as caught:
+    with pytest.raises(ExtractionError, match=r"failed in (its|the) forward pass") as caught:
         extract(model, shape, criterion=_first_float)
     assert caught.value.__cause__ is not None
     assert str(caught.value.__cause__) in caught.value.message
@@ -226,7 +226,8 @@ def test_batches_that_are_none(batch: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "budget", ["24 gigs", "24", "nan GB", "-3GB", "1e99GB", "9" * 25 + "GB", -1, 0, 2**70, True, [1], float("nan"), float("inf")]
+    "budget",
+    ["24 gigs", "24", "nan GB", "-3GB", "1e99GB", "9" * 25 + "GB", -1, 0, 2**70, True, [1], float("nan"), float("inf")],
 )
 def test_budgets_that_are_none(budget: Any) -> None:
     with pytest.raises(BudgetError) as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from torch import nn
 
@@ -27,7 +29,7 @@ def test_estimate_traces_the_batch_itself(make: type[nn.Module], batch: int) -> 
 @pytest.mark.parametrize("make", [models.PadsToEight, models.InChunks])
 def test_max_batch_fits_and_the_next_does_not(make: type[nn.Module]) -> None:
     model = make()
-    setting = {"budget": "32MiB", "context": "1MiB"}
+    setting: dict[str, Any] = {"budget": "32MiB", "context": "1MiB"}
     batch = max_batch(model, (8,), **setting)
     assert batch > 1
     assert extract(model, (8,), batches=(batch,)).fits(batch, **setting)

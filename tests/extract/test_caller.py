@@ -25,22 +25,22 @@ def _default_device(device: str) -> Iterator[None]:
         torch.set_default_device(None)
 
 
+@contextlib.contextmanager
+def _nested_autocast() -> Iterator[None]:
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.autocast("cpu", enabled=False):
+        yield
+
+
 CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "no_grad": torch.no_grad,
     "inference_mode": torch.inference_mode,
     "autocast on the CPU": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "nested autocast": lambda: _nested_autocast(),
+    "nested autocast": _nested_autocast,
     "torch.device meta": lambda: torch.device("meta"),
     "torch.device cpu": lambda: torch.device("cpu"),
     "default device meta": lambda: _default_device("meta"),
     "dispatch mode": lambda: FlopCounterMode(display=False),
 }
-
-
-@contextlib.contextmanager
-def _nested_autocast() -> Iterator[None]:
-    with torch.autocast("cpu", dtype=torch.bfloat16), torch.autocast("cpu", enabled=False):
-        yield
 
 
 class MakesTensors(nn.Module):

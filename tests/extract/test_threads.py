@@ -32,7 +32,7 @@ def _train(model: nn.Module, data: torch.Tensor, go_on: Callable[[int], bool]) -
         assert data.device.type == "cpu"
         with torch.inference_mode():
             assert model(data).is_inference()
-        model.last_loss = loss  # type: ignore[assignment]
+        model.last_loss = loss
         steps += 1
     return steps
 

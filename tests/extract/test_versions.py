@@ -17,8 +17,9 @@ IMAGE = (3, 64, 64)
 TOKENS = TensorSpec((12,), torch.int64)
 
 
-def _vision(name: str, **keywords: Any) -> Callable[[], nn.Module]:
-    return lambda: torchvision.models.get_model(name, weights=None, **keywords)
+def _convnext() -> nn.Module:
+    block = torchvision.models.convnext.CNBlockConfig
+    return torchvision.models.ConvNeXt([block(32, 64, 2), block(64, None, 2)])  # type: ignore[no-any-return]
 
 
 class _Language(nn.Module):
@@ -37,15 +38,11 @@ class _Language(nn.Module):
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
-    "resnet18": (_vision("resnet18"), IMAGE),
-    "vit_b_16": (_vision("vit_b_16", image_size=64, num_layers=2), IMAGE),
-    "swin_t": (_vision("swin_t"), IMAGE),
-    "convnext_tiny": (_vision("convnext_tiny"), IMAGE),
-    "mobilenet_v3_small": (_vision("mobilenet_v3_small"), IMAGE),
-    "efficientnet_b0": (_vision("efficientnet_b0"), IMAGE),
-    "shufflenet": (_vision("shufflenet_v2_x0_5"), IMAGE),
-    "vgg11_bn": (_vision("vgg11_bn"), IMAGE),
-    "fcn": (_vision("fcn_resnet50", weights_backbone=None), IMAGE),
+    "resnet18": (lambda: torchvision.models.resnet18(), IMAGE),
+    "mobilenet_v3_small": (lambda: torchvision.models.mobilenet_v3_small(), IMAGE),
+    "ViT": (lambda: torchvision.models.VisionTransformer(64, 16, 2, 4, 64, 128), IMAGE),
+    "Swin": (lambda: torchvision.models.SwinTransformer([4, 4], 32, [2, 2], [2, 4], [4, 4]), IMAGE),
+    "ConvNeXt": (lambda: _convnext(), IMAGE),
     "LSTM": (lambda: nn.LSTM(16, 16, 2, batch_first=True), (5, 16)),
     "GRU": (lambda: nn.GRU(16, 16, batch_first=True, bidirectional=True), (5, 16)),
     "Transformer": (lambda: nn.Transformer(16, 2, 1, 1, 32, batch_first=True), ((5, 16), (4, 16))),
@@ -57,8 +54,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
 LOOPS: dict[str, dict[str, Any]] = {
     "fp32": {"optimizer": ("sgd", {"momentum": 0.9})},
     "amp-fp16": {"precision": "amp-fp16", "optimizer": "adamw", "clip_grad_norm": 1.0},
-    "amp-bf16": {"precision": "amp-bf16", "optimizer": ("adam", {"fused": True}), "accumulate": 2},
-    "bf16": {"precision": "bf16", "optimizer": ("sgd", {"foreach": False}), "zero_grad": "zero"},
+    "amp-bf16": {"precision": "amp-bf16", "optimizer": ("adam", {"fused": True}), "accumulate": 2, "zero_grad": "zero"},
     "infer": {"mode": "infer", "precision": "amp-fp16"},
 }
 
@@ -78,11 +74,9 @@ def test_it_is_traced(name: str, loop: str) -> None:
     model = make()
     keywords = LOOPS[loop] if "mode" in LOOPS[loop] else {**LOOPS[loop], "criterion": _criterion}
     report = extract(model, shape, **keywords).estimate(16)
-    itemsize = 2 if loop == "bf16" else 4
-    weights = sum(p.numel() for p in {id(p): p for p in model.parameters()}.values()) * itemsize
+    weights = sum(p.nbytes for p in {id(p): p for p in model.parameters()}.values())
     assert report.breakdown["param"] == weights
     assert report.requested_peak.likely > weights
-    assert report.unsupported is not None
 
 
 @pytest.mark.parametrize("optimizer", ["adadelta", "adagrad", "adamax", "asgd", "nadam", "radam", "rmsprop", "rprop"])

@@ -24,7 +24,9 @@ sys.meta_path.insert(0, Blocker())
 
 
 def _run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", _BLOCK + code], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", _BLOCK + code], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_the_blocker_blocks() -> None:

@@ -22,11 +22,10 @@ from typing import Any
 
 import torch
 
-from gpumem import ModelSpec
 from gpumem.errors import BatchDependentError
 from tests.parity import models, ours, virtual
 from tests.parity.case import Case
-from tests.parity.compare import compare
+from tests.parity.compare import Comparison, compare
 from tests.parity.difference import differences
 from tests.parity.selection import cases_of, further_cases, wide_models
 from tests.parity.summary import RESULTS, read_results, write_summary
@@ -59,13 +58,13 @@ def measure(case: Case, loaded: models.LoadedModel) -> dict[str, Any]:
     started = time.perf_counter()
     try:
         with _time_limit(_CASE_SECONDS):
-            spec = _extract(case, loaded, line)
+            result = _compared(case, loaded)
             line["seconds"] = round(time.perf_counter() - started, 3)
-            result = compare(case, spec)
     except Exception as error:
         return {**line, "status": "ours failed", "error": f"{type(error).__name__}: {str(error)[:400]}"}
     prediction = result.prediction
     line |= {
+        "traced": prediction.traced_batches,
         "requested": result.requested_equal,
         "allocated": result.allocated_equal,
         "reserved": result.reserved_equal,
@@ -87,20 +86,20 @@ def measure(case: Case, loaded: models.LoadedModel) -> dict[str, Any]:
     return line
 
 
-def _extract(case: Case, loaded: models.LoadedModel, line: dict[str, Any]) -> ModelSpec:
-    """Traced at two sizes where that is enough: the comparison at a third one checks the polynomials.
+def _compared(case: Case, loaded: models.LoadedModel) -> Comparison:
+    """Traced at as few sizes as give an equal sequence: the comparison at another one checks the polynomials.
 
     One sample has dimensions of size 1, which no polynomial through larger batches knows: it is traced itself. So are
     timm's models but in the richest setting, to keep a sweep of hundreds of architectures short.
     """
     richest = case.config.mode == "train" and case.config.precision == "amp-bf16"
     if case.batch == 1 or (case.model.startswith("timm:") and not richest):
-        return ours.extract(case, loaded, (case.batch,))
-    for batches in ((2, 3), (2, 3, 5)):
-        with contextlib.suppress(BatchDependentError):
-            return ours.extract(case, loaded, batches)
-    line["batch_dependent"] = True
-    return ours.extract(case, loaded, (case.batch,))
+        return compare(case, ours.extract(case, loaded, (case.batch,)))
+    with contextlib.suppress(BatchDependentError):
+        # Through two points every quadratic is a line, and wrong elsewhere: three sizes decide.
+        result = compare(case, ours.extract(case, loaded, (2, 3)))
+        return result if result.sequence_equal else compare(case, ours.extract(case, loaded))
+    return compare(case, ours.extract(case, loaded, (case.batch,)))
 
 
 def _verdict(line: dict[str, Any]) -> str:

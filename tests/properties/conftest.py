@@ -17,7 +17,12 @@ from tests.extract import models
 
 def _convolutional(**keywords: Any) -> ModelSpec:
     model = nn.Sequential(
-        nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8192, 10)
+        nn.Conv2d(3, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8192, 10),
     )
     return extract(model, (3, 32, 32), **keywords)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from typing import Any
@@ -47,7 +48,7 @@ def test_each_quantity_contains_the_one_before(
 ) -> None:
     report = spec.estimate(batch, gpu=gpu, context=context, alloc_conf=alloc_conf)
     quantities = [report.requested_peak, report.allocated_peak, report.reserved_peak, report.device_peak]
-    for inner, outer in zip(quantities, quantities[1:], strict=False):
+    for inner, outer in itertools.pairwise(quantities):
         assert inner.low <= outer.low
         assert inner.likely <= outer.likely
         assert inner.high <= outer.high
@@ -61,7 +62,7 @@ def test_each_quantity_contains_the_one_before(
 def test_the_largest_batch_fits_and_the_next_does_not(
     spec: ModelSpec, budget: int, context: int, alloc_conf: str | None
 ) -> None:
-    setting = {"budget": budget, "context": context, "alloc_conf": alloc_conf}
+    setting: dict[str, Any] = {"budget": budget, "context": context, "alloc_conf": alloc_conf}
     batch = _largest(spec, **setting)
     if batch:
         assert spec.fits(batch, **setting)
@@ -76,7 +77,7 @@ def test_more_budget_never_gives_a_smaller_batch(
     spec: ModelSpec, budgets: tuple[int, int], context: int, alloc_conf: str | None
 ) -> None:
     less, more = sorted(budgets)
-    setting = {"context": context, "alloc_conf": alloc_conf}
+    setting: dict[str, Any] = {"context": context, "alloc_conf": alloc_conf}
     assert _largest(spec, budget=less, **setting) <= _largest(spec, budget=more, **setting)
 
 

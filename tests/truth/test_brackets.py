@@ -9,8 +9,8 @@ import functools
 from pathlib import Path
 
 import pytest
-
 from benchmarks.truth.rows import Row, read_rows
+
 from gpumem import ModelSpec
 
 timm = pytest.importorskip("timm", reason="the recorded brackets are of timm models: TRUTH NOT CHECKED")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from benchmarks.truth.rows import read_rows
 
 for library in ("torchvision", "timm", "transformers"):
@@ -20,10 +19,10 @@ ROWS = {row["id"]: row for row in read_rows(Path(__file__).parents[1] / "data" /
 MIB = 1 << 20
 
 PLAN_PERCENT = 0.5
-"""Card, cuDNN and torch are not stated: which convolution plan holds how much workspace at the peak, and whether cuBLAS'
-workspace (8.1 MiB) counts, is open. 0.14 % seen on row 2."""
+"""Card, cuDNN and torch are not stated: how much workspace a convolution holds at the peak, and whether cuBLAS' buffer
+(8.1 MiB) counts, is open. 0.14 % seen on row 2."""
 ROCM_PERCENT = 1.5
-"""Row 117 was measured on ROCm; whose libraries take no cuBLAS workspace. 1.1 % seen."""
+"""Row 117 was measured on ROCm; its libraries take no cuBLAS workspace. 1.1 % seen."""
 CONTEXT_PERCENT = 5.0
 """Row 146 is 80 % CUDA context, known to 100 MiB of 514. 1.6 % seen."""
 

@@ -25,8 +25,8 @@ from gpumem.extract.trace import Tracer
 from gpumem.extract.traceable import traceable
 from gpumem.loop import Criterion, LoopConfig, Step
 
-# Never 1: a dimension of size 1 changes contiguity and memory formats. The last one checks the polynomials; it is beyond
-# 64, so that batches padded to a power of two up to that, or cut into chunks of it, are noticed.
+# Never 1: a dimension of size 1 changes contiguity and memory formats. The last one checks the polynomials; it is
+# beyond 64, so that batches padded to a power of two up to that, or cut into chunks of it, are noticed.
 TRACED_BATCHES = (2, 3, 67)
 # A quadratic through three points is confirmed by a fourth.
 QUADRATIC_CHECK_BATCH = 7

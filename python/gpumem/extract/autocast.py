@@ -1,7 +1,7 @@
 """CUDA autocast for meta tensors: Python kernels at autocast's own place in the dispatcher.
 
-C++ autocast ignores tensors that are not on its device. A key that no backend owns (`AutocastIPU`) is switched on for the
-tracing thread and gets a kernel for each op of CUDA's lists, read from `ATen/autocast_mode.h` of the installed torch.
+C++ autocast ignores tensors that are not on its device. A key that no backend owns (`AutocastIPU`) is switched on for
+the tracing thread and gets a kernel for each op of CUDA's lists, read from `ATen/autocast_mode.h` of this torch.
 `torch.autocast("cuda")` itself runs unmodified, so nesting, disabled regions and recomputation follow PyTorch.
 """
 
@@ -21,7 +21,7 @@ from gpumem.extract.environment import InferenceFlag
 
 _KEY = torch._C.DispatchKey.AutocastIPU  # type: ignore[attr-defined]
 _KEY_NAME = "AutocastIPU"
-_KEY_SET = torch._C.DispatchKeySet(_KEY)  # type: ignore[attr-defined]
+_KEY_SET = torch._C.DispatchKeySet(_KEY)
 _is_meta = torch.Tensor.is_meta.__get__  # type: ignore[attr-defined]
 _MACROS = {
     "LOWER_PRECISION_FP": "lower",
@@ -102,8 +102,8 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 def _cast_all(args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype, lower: torch.dtype) -> list[Any]:
-    for name in kwargs:
-        kwargs[name] = _CASTS.cast(kwargs[name], dtype, lower)
+    for name, value in kwargs.items():
+        kwargs[name] = _CASTS.cast(value, dtype, lower)
     # gcc evaluates the arguments of the wrapped call from the right: bias, weight, input.
     for index in range(len(args) - 1, -1, -1):
         args[index] = _CASTS.cast(args[index], dtype, lower)
@@ -153,7 +153,7 @@ def _register_kernels() -> list[Any]:
     """Once per process: nobody else owns the key, so the kernels act only where it is switched on."""
     header = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
     # `Library.fallback` exists since torch 2.6; this is what it calls.
-    fallthrough: Any = torch._C._dispatch_library("IMPL", "_", _KEY_NAME)  # type: ignore[attr-defined]
+    fallthrough: Any = torch._C._dispatch_library("IMPL", "_", _KEY_NAME)
     aten = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Leaves the state in which `extract` was called, for its time: a script that trains does so in PyTorch's default state."""
+"""Leaves the state in which `extract` was called, meanwhile: scripts train in PyTorch's default state."""
 
 from __future__ import annotations
 

@@ -7,9 +7,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.utils import clip_grad
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _ABSENT = object()
 
@@ -60,7 +64,7 @@ class InferenceFlag:
 
 
 class _NoGradAsInference(torch.no_grad):
-    def __new__(cls, mode: bool = True) -> _NoGradAsInference:
+    def __new__(cls, mode: bool = True) -> Self:
         # no_grad's own would take a positional argument for a function to decorate.
         return object.__new__(cls)
 
@@ -74,7 +78,7 @@ class _NoGradAsInference(torch.no_grad):
         if not self._mode:
             torch.set_grad_enabled(self.prev)
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         InferenceFlag.depth -= self._mode
         super().__exit__(*exc)
 
@@ -82,6 +86,10 @@ class _NoGradAsInference(torch.no_grad):
 def _inference_mode(mode: Any = True) -> Any:
     # Used bare as a decorator, `torch.inference_mode` receives the function.
     return _NoGradAsInference()(mode) if callable(mode) else _NoGradAsInference(mode)
+
+
+def _tensors_have_foreach_support(tensors: list[torch.Tensor], device: torch.device) -> bool:
+    return device.type in ("cuda", "meta") and all(type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors)
 
 
 def _has_foreign_override(arguments: Any) -> bool:
@@ -171,6 +179,9 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
         (torch.cuda, "default_stream", always(_Stream)),
         (torch.cuda, "get_device_capability", always(capability)),
         (torch.cuda, "is_current_stream_capturing", always(False)),
+        # Gradient clipping asks for the device of C++'s groups, which is meta here.
+        (clip_grad, "_has_foreach_support", _tensors_have_foreach_support),
+        (clip_grad, "_device_has_foreach_support", lambda device: device.type in ("cuda", "meta")),
         # PyTorch's modules leave their inference fast paths when an override is about, as the tracing mode is.
         (torch.overrides, "has_torch_function", _has_foreign_override),
         (torch, "inference_mode", _inference_mode),

@@ -32,7 +32,7 @@ def layers_followed(index: dict[int, int], rec: Recorder) -> Iterator[None]:
     original: Any = nn.Module.__call__
     thread = threading.get_ident()
 
-    def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def followed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         layer = index.get(id(module)) if threading.get_ident() == thread else None
         if layer is None:
             return original(module, *args, **kwargs)
@@ -45,7 +45,7 @@ def layers_followed(index: dict[int, int], rec: Recorder) -> Iterator[None]:
         finally:
             rec.leave_layer()
 
-    nn.Module.__call__ = __call__  # type: ignore[method-assign]
+    nn.Module.__call__ = followed  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -84,7 +84,7 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def _copies_itself(module: nn.Module) -> bool:
-    """Whether the class says how it is copied; what PyTorch's own layers do in `__setstate__` concerns old checkpoints."""
+    """Whether the class says how it is copied; `__setstate__` of PyTorch's own layers concerns old checkpoints."""
     for name in ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__"):
         method = getattr(type(module), name, None)
         if method is None or method is getattr(object, name, None):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.ops.attention_backends import Attention, choose_backend
+from gpumem.extract.ops.attention_backends import Attention, choose_backend, torch_version
 from gpumem.extract.ops.reduction_scratch import reduce_scratch
 from gpumem.extract.ops.registry import chooses, handles
 from gpumem.extract.overloads import overload
@@ -20,6 +20,9 @@ aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 # Flash pads head dimensions, and the efficient kernel masks, to 8 elements.
 _ALIGNMENT = 8
+# 3-d inputs are given a batch dimension of one, so that fused kernels can take them (seen in 2.14; before: math path).
+_UNBATCHED_DIM = 3
+_UNBATCHED_SINCE = (2, 14)
 # torch 2.5 and later.
 _SAFE = hasattr(aten, "_safe_softmax")
 
@@ -37,6 +40,13 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """Call the kernel that CUDA would choose."""
+    if query.dim() == key.dim() == value.dim() == _UNBATCHED_DIM and torch_version() >= _UNBATCHED_SINCE:
+        mask_4d = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == _UNBATCHED_DIM else attn_mask
+        batched: torch.Tensor = aten.scaled_dot_product_attention.default(
+            query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0), mask_4d, dropout_p, is_causal,
+            scale=scale, enable_gqa=enable_gqa,
+        )  # fmt: skip
+        return batched.squeeze(0)
     call = Attention(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     backend = choose_backend(call)
     mask = _additive(attn_mask, query.dtype)
@@ -110,7 +120,7 @@ def _computes_in_fp32() -> bool:
 
 
 def _math(call: Attention, mask: torch.Tensor | None, scale: float | None) -> torch.Tensor:
-    """The composite path: 16-bit inputs are computed in fp32, and the weights are also cast back, for a second output."""
+    """The composite path: 16-bit inputs are computed in fp32; the weights are also cast back, for a second output."""
     dtype = call.query.dtype
     query, key, value = call.query, call.key, call.value
     if dtype in _HALF and _computes_in_fp32():
@@ -135,7 +145,7 @@ def _math(call: Attention, mask: torch.Tensor | None, scale: float | None) -> to
     second_output = weights.to(dtype)
     output = weights.matmul(expanded_value).to(dtype)
     del second_output
-    return output
+    return output  # type: ignore[no-any-return]
 
 
 @handles(overload("_safe_softmax"))
@@ -144,6 +154,7 @@ def safe_softmax(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
     x, dim = args[0], args[1] % max(1, args[0].dim())
     dtype = (args[2] if len(args) > 2 else kwargs.get("dtype")) or x.dtype
     output = torch.empty(x.shape, dtype=dtype, device="meta")
+    rec.depends_on_capability = True
     with Temporaries(rec) as tmp:
         if dtype != x.dtype:
             tmp.alloc(x.numel() * output.element_size())

@@ -46,7 +46,8 @@ class Attention:
 
 
 @functools.cache
-def _torch_version() -> tuple[int, int]:
+def torch_version() -> tuple[int, int]:
+    """Major and minor version of the installed torch."""
     major, minor = torch.__version__.split(".")[:2]
     return int(major), int(minor)
 
@@ -55,7 +56,7 @@ def _priority(capability: tuple[int, int]) -> tuple[int, ...]:
     order = tuple(_C._get_sdp_priority_order())[:4] if hasattr(_C, "_get_sdp_priority_order") else _DEFAULT_ORDER
     # torch 2.10 and later ship cuDNN > 9.15 and prefer it on Hopper and data-centre Blackwell, unless the user set an
     # order. A build without CUDA never asks, so its order is the default one.
-    if order == _DEFAULT_ORDER and capability[0] in (9, 10) and _torch_version() >= (2, 10):
+    if order == _DEFAULT_ORDER and capability[0] in (9, 10) and torch_version() >= (2, 10):
         return _CUDNN_FIRST
     return order
 
@@ -198,7 +199,7 @@ def _cudnn_head_dims(call: Attention, capability: tuple[int, int]) -> bool:
     if dims[0] % 8 or dims[1] % 8:
         return False
     if capability == (9, 0) or capability[0] == 10:
-        if _torch_version() >= (2, 13):
+        if torch_version() >= (2, 13):
             if call.needs_grad:
                 return max(dims) <= 128 or dims in ((192, 128), (256, 256))
             return max(dims) <= 256

@@ -44,6 +44,7 @@ def _nbytes(tensor: torch.Tensor) -> int:
 def _count(rec: Recorder, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, products: int) -> None:
     """Floating-point operations of `products` pairs of matrix products (scores, and values)."""
     batch, heads, rows, dim = query.shape
+    rec.depends_on_capability = True
     rec.count_flops(products * batch * heads * rows * key.shape[2] * (dim + value.shape[3]))
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.memory_format import suggest_memory_format
 from gpumem.extract.ops.registry import handles
 from gpumem.extract.recorder import Recorder, Temporaries
 from gpumem.extract.tensor_iterator import empty_preserving
@@ -20,11 +19,11 @@ def _accumulate_itemsize(x: torch.Tensor) -> int:
 
 @handles(aten.native_group_norm.default)
 def native_group_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Output, mean, reciprocal deviation; then a contiguous copy and one scale and shift per channel."""
+    """All contiguous: output, mean, reciprocal deviation; then a copy of the input, one scale and shift per channel."""
     x, weight, bias, batch, channels, pixels, groups = args[:7]
     if not x.is_meta:
         return func(*args, **kwargs)
-    output = torch.empty(x.shape, dtype=x.dtype, device="meta", memory_format=suggest_memory_format(x))
+    output = torch.empty(x.shape, dtype=x.dtype, device="meta")
     statistics = weight.dtype if weight is not None else x.dtype
     mean = torch.empty((batch, groups), dtype=statistics, device="meta")
     rstd = torch.empty((batch, groups), dtype=statistics, device="meta")
@@ -45,13 +44,12 @@ def native_group_norm_backward(rec: Recorder, func: Any, args: tuple[Any, ...], 
         return func(*args, **kwargs)
     per_channel = batch * channels * _accumulate_itemsize(x)
     per_group = batch * groups * _accumulate_itemsize(x)
-    memory_format = suggest_memory_format(x)
     with Temporaries(rec) as tmp:
-        tmp.contiguous(x, memory_format)
-        tmp.contiguous(grad, memory_format)
+        tmp.contiguous(x)
+        tmp.contiguous(grad)
         grad_input = None
         if mask[0]:
-            grad_input = torch.empty(x.shape, dtype=x.dtype, device="meta", memory_format=memory_format)
+            grad_input = torch.empty(x.shape, dtype=x.dtype, device="meta")
         grad_weight = empty_preserving(weight) if mask[1] else None
         grad_bias = empty_preserving(weight) if mask[2] else None
         rec.requested(grad_input, grad_weight, grad_bias)

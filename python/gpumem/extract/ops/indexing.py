@@ -1,7 +1,7 @@
 """Indexing, gathering and scattering (`ATen/native/cuda/Indexing.cu`, `TensorAdvancedIndexing.cpp`).
 
 The gradient of an index sums duplicates by sorting the flattened indices with CUB (`radix_sort`
-`[n, key_bits, key_itemsize, value_itemsize]`). Formulas of autograd that scatter into fresh zeros do so in place on
+`[n, largest_key, key_itemsize, value_itemsize]`). Formulas of autograd that scatter into fresh zeros do so in place on
 CUDA, out of place on meta, where tensors count as subclass-like; here they are in place again.
 """
 
@@ -126,14 +126,18 @@ def _write(
 
 def _accumulate(rec: Recorder, x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> None:
     """`index_put_with_sort_kernel`: the flattened index, a copy of the values, sorted and original order, CUB."""
-    indices = _expand_masks(rec, [_on_device(rec, i) for i in indices])
+    indices = _expand_masks(rec, indices)
     given = [i for i in indices if i is not None]
     shape = torch.broadcast_shapes(*(i.shape for i in given))
     count = math.prod(shape)
-    rows = math.prod(size for size, i in zip(x.shape, indices, strict=False) if i is not None)
+    largest_key = max(1, (x.numel() - 1) // max(1, _slice_elems(x, indices)))
     with Temporaries(rec) as tmp:
         linear = None
-        for _ in given:
+        for index in given:
+            if not index.is_meta:
+                # Flattened on the host; only the result is copied over.
+                linear = tmp.alloc(count * _INDEX_BYTES) if linear is None else linear
+                continue
             wrapped = tmp.alloc(count * _INDEX_BYTES)
             scaled = tmp.alloc(count * _INDEX_BYTES)
             tmp.free(wrapped)
@@ -146,8 +150,16 @@ def _accumulate(rec: Recorder, x: torch.Tensor, indices: Sequence[torch.Tensor |
         tmp.alloc(count * _INDEX_BYTES)
         tmp.alloc(count * _INDEX_BYTES)
         range_copy = tmp.alloc(count * _INDEX_BYTES)
-        rec.scratch("radix_sort", [count, max(1, (rows - 1).bit_length()), _INDEX_BYTES, _INDEX_BYTES])
+        rec.scratch("radix_sort", [count, largest_key, _INDEX_BYTES, _INDEX_BYTES])
         tmp.free(range_copy)
+
+
+def _slice_elems(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> int:
+    """Elements behind one index: the dimensions after the indexed ones, or all others when those are not adjacent."""
+    indexed = [dim for dim, i in enumerate(indices) if i is not None]
+    if indexed == list(range(indexed[0], indexed[-1] + 1)):
+        return math.prod(x.shape[indexed[-1] + 1 :])
+    return math.prod(size for dim, size in enumerate(x.shape) if dim not in indexed)
 
 
 def _value_shape(x: torch.Tensor, indices: Sequence[torch.Tensor | None], index_shape: Sequence[int]) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extract.memory_format import is_dense
 from gpumem.extract.ops.registry import handles
 from gpumem.extract.recorder import Recorder
 
@@ -68,5 +69,5 @@ def _one_kernel(tensors: list[torch.Tensor], order: Any, dtype: torch.dtype | No
         order in _FUSED_ORDERS
         and first.is_floating_point()
         and (dtype is None or dtype == first.dtype or (first.dtype in _HALF and dtype == torch.float32))
-        and all(t.dtype == first.dtype and t.is_contiguous() and t.numel() for t in tensors)
+        and all(t.dtype == first.dtype and is_dense(t) and t.numel() for t in tensors)
     )

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.ops.registry import HANDLERS
-from gpumem.extract.recorder import Recorder
+from gpumem.extract.ops.registry import HANDLERS, handles
+from gpumem.extract.recorder import Recorder, Temporaries
 from gpumem.extract.tensor_iterator import elementwise_output
 
 aten = torch.ops.aten
-
+# Python integers become int64, floats double (`c10::scalar_to_tensor`).
+_SCALAR_TENSOR_BYTES = 8
 _LIKE_FIRST = (
     "abs", "elu", "erf", "exp", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log", "mish", "neg",
     "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "cos", "sqrt", "tanh",
@@ -41,8 +42,8 @@ _IN_PLACE = (
 _FOREACH_IN_PLACE = (
     "_foreach_abs_", "_foreach_add_", "_foreach_addcdiv_", "_foreach_addcmul_", "_foreach_clamp_max_",
     "_foreach_clamp_min_", "_foreach_copy_", "_foreach_div_", "_foreach_lerp_", "_foreach_maximum_",
-    "_foreach_minimum_", "_foreach_mul_", "_foreach_neg_", "_foreach_pow_", "_foreach_reciprocal_", "_foreach_rsqrt_", "_foreach_sign_",
-    "_foreach_sqrt_", "_foreach_sub_", "_foreach_zero_",
+    "_foreach_minimum_", "_foreach_mul_", "_foreach_neg_", "_foreach_pow_", "_foreach_reciprocal_",
+    "_foreach_rsqrt_", "_foreach_sign_", "_foreach_sqrt_", "_foreach_sub_", "_foreach_zero_",
 )  # fmt: skip
 
 
@@ -82,6 +83,19 @@ def _in_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         if isinstance(other, torch.Tensor) and (other.shape != first.shape or other.dtype != first.dtype):
             return func(*args, **kwargs)
     return first if first.is_meta else func(*args, **kwargs)
+
+
+@handles(aten.pow.Scalar)
+def pow_scalar(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A number to the power of a tensor: the base is put on the device as int64 or double, unless it is one."""
+    base, exponent = args
+    output = func(*args, **kwargs)
+    if exponent.is_meta:
+        rec.requested(output)
+        if base != 1:
+            with Temporaries(rec) as tmp:
+                tmp.alloc(_SCALAR_TENSOR_BYTES)
+    return output
 
 
 def _foreach_in_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

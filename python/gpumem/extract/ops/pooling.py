@@ -199,3 +199,6 @@ def max_unpool(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
         output = torch.empty([*x.shape[: x.dim() - len(size)], *size], dtype=x.dtype, device="meta")
         rec.requested(output)
     return output
+
+
+handles(aten.fractional_max_pool2d_backward.default)(outputs_then_copies(0))

@@ -50,3 +50,15 @@ def weight_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[st
     norms = torch.empty_strided(tuple(g.shape), g.stride(), dtype=dtype, device="meta")
     rec.requested(weight, norms)
     return weight, norms
+
+
+@handles(aten.unfold_backward.default)
+def unfold_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gradient, then the positions along the unfolded dimension as int64."""
+    output = func(*args, **kwargs)
+    if output.is_meta:
+        rec.requested(output)
+        sizes, dim = args[1], args[2]
+        with Temporaries(rec) as tmp:
+            tmp.alloc(sizes[dim] * torch.int64.itemsize)
+    return output

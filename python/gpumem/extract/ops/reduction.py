@@ -127,5 +127,5 @@ def cumulative(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
         else:
             tmp.contiguous(x)
         if x.dim() > 0 and x.numel() == x.shape[args[1]]:
-            rec.scratch("cub_scan", [x.numel(), output.element_size()])
+            rec.scratch("cub_scan", [x.numel(), max(4, output.element_size())])
     return output

@@ -55,4 +55,3 @@ def chooses(name: str, calls: str | None = None) -> Callable[[_F], _F]:
         return choice
 
     return register
-

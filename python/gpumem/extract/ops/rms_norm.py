@@ -15,7 +15,7 @@ from gpumem.extract.recorder import Recorder, Temporaries
 aten = torch.ops.aten
 
 
-@chooses("rms_norm", calls="_fused_rms_norm")
+@chooses("rms_norm", calls="_fused_rms_norm_backward")
 def rms_norm(
     x: torch.Tensor, normalized_shape: list[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:

@@ -76,13 +76,13 @@ impl IndexWidth {
     }
 }
 
-/// `radix_sort [items, key_bits, key_itemsize, value_itemsize]`: one stage.
+/// `radix_sort [items, largest_key, key_itemsize, value_itemsize]`: one stage. Only the bits of the largest key are sorted.
 ///
 /// # Errors
 /// [`FormulaError`], also for item sizes that were not measured.
 pub fn radix_sort(arguments: &mut Arguments<'_>, target: &Target) -> Result<Stages, FormulaError> {
     let items = arguments.size()?;
-    let key_bits = u32::try_from(arguments.size()?).map_err(|_| arguments.invalid("a key has at most 64 bits"))?;
+    let key_bits = u64::BITS - arguments.size()?.leading_zeros();
     let pair = match (arguments.size()?, arguments.size()?) {
         (8, 8) => SortPair::Int64Int64,
         (4, 4) => SortPair::Int32Int32,

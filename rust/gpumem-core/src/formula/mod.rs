@@ -11,10 +11,12 @@ pub mod checked;
 pub mod cub;
 pub mod embedding;
 pub mod foreach_norm;
+pub mod grouped_mm;
 pub mod layer_norm;
 pub mod library;
 pub mod reduce;
 pub mod reduction_scratch;
+pub mod sorting;
 
 use thiserror::Error;
 
@@ -85,9 +87,12 @@ const KINDS: &[(&str, Formula)] = &[
     ("flash_backward", attention::flash_backward),
     ("flash_forward_split", attention::flash_forward_split),
     ("foreach_norm", foreach_norm::foreach_norm),
+    ("grouped_mm", grouped_mm::grouped_mm),
     ("layer_norm_backward", layer_norm::layer_norm_backward),
     ("radix_sort", cub::radix_sort),
+    ("randperm", sorting::randperm),
     ("reduce", reduction_scratch::reduce),
+    ("segmented_sort", sorting::segmented_sort),
 ];
 
 /// Index of a kind in the table.
