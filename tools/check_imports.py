@@ -14,7 +14,7 @@ PYTHON_LAYERS = (
     ("_core", "render"),
     ("loop",),
     ("sources",),
-    ("extract",),
+    ("extraction",),
     ("api",),
     ("__init__",),
     ("cli",),
@@ -22,7 +22,7 @@ PYTHON_LAYERS = (
 )
 """A module may import from its own package and from earlier lines only."""
 
-TORCH_ALLOWED = ("loop", "sources", "extract")
+TORCH_ALLOWED = ("loop", "sources", "extraction")
 """Layers that may import torch at run time; elsewhere only under `TYPE_CHECKING`."""
 
 RUST_FORBIDDEN = {

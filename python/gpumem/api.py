@@ -24,7 +24,7 @@ def extract(model: nn.Module, input: Any = None, **keywords: Any) -> ModelSpec:
         model: Any module; it is not modified and its weights are not read.
         input: Shape of one sample; None asks the model.
         **keywords: mode, precision, optimizer, criterion, step, channels_last, zero_grad, accumulate, clip_grad_norm,
-            gpu; `gpumem.extract.extract` describes each.
+            gpu; `gpumem.extraction.extract` describes each.
 
     Returns:
         A `ModelSpec`, whose methods need no torch.
@@ -33,7 +33,7 @@ def extract(model: nn.Module, input: Any = None, **keywords: Any) -> ModelSpec:
         GpumemError: the input is unknown or refused, a name is unknown, or the model cannot be traced.
     """
     try:
-        from gpumem.extract import extract as extract_spec
+        from gpumem.extraction import extract as extract_spec
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

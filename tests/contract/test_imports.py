@@ -35,4 +35,4 @@ def test_torch_stays_unloaded(code: str) -> None:
 
 
 def test_the_check_sees_torch_when_it_is_loaded() -> None:
-    assert _loads_torch("import gpumem.extract")
+    assert _loads_torch("import gpumem.extraction")

@@ -20,7 +20,7 @@ from gpumem.errors import (
     InputError,
     UnknownNameError,
 )
-from gpumem.extract import TensorSpec
+from gpumem.extraction import TensorSpec
 from tests.extract import models
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gpumem.api import extract
-from gpumem.extract import TensorSpec
+from gpumem.extraction import TensorSpec
 from tests.extract import models
 
 

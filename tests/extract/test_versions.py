@@ -11,7 +11,7 @@ import torchvision
 from torch import nn
 
 from gpumem.api import extract
-from gpumem.extract import TensorSpec
+from gpumem.extraction import TensorSpec
 
 IMAGE = (3, 64, 64)
 TOKENS = TensorSpec((12,), torch.int64)

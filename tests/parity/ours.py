@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from gpumem import ModelSpec
-from gpumem.extract import extract as extract_spec
-from gpumem.extract.recorder import PHASES
+from gpumem.extraction import extract as extract_spec
+from gpumem.extraction.recorder import PHASES
 from tests.parity.case import Case
 from tests.parity.models import LoadedModel
 from tests.parity.timeline import Timeline

@@ -36,9 +36,9 @@ DEVICE_MIB = 200_000
 # The sources that decide what the child runs; they are part of the cache key.
 _DECIDING = (
     "python/gpumem/loop.py",
-    "python/gpumem/extract/inputs.py",
-    "python/gpumem/extract/criterion.py",
-    "python/gpumem/extract/optimizer.py",
+    "python/gpumem/extraction/inputs.py",
+    "python/gpumem/extraction/criterion.py",
+    "python/gpumem/extraction/optimizer.py",
     "tests/parity/virtual_child.py",
 )
 

@@ -23,9 +23,9 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from gpumem.extract.criterion import ChosenCriterion, choose_criterion
-from gpumem.extract.inputs import make_inputs
-from gpumem.extract.optimizer import optimizer_factory
+from gpumem.extraction.criterion import ChosenCriterion, choose_criterion
+from gpumem.extraction.inputs import make_inputs
+from gpumem.extraction.optimizer import optimizer_factory
 from gpumem.loop import PURE_DTYPES, LoopConfig, call, infer, matmul_precision, prepare_on_host, train
 from tests.parity.case import Case
 from tests.parity.models import LoadedModel, load
@@ -146,7 +146,7 @@ class Child:
 
 
 def _seed() -> None:
-    """The seeds of gpumem's traces (`gpumem.extract.caller.random_state_kept`): same layer drop and host-made masks."""
+    """The seeds of gpumem's traces (`gpumem.extraction.caller.random_state_kept`): same layer drop and host-made masks."""
     random.seed(0)
     torch.default_generator.manual_seed(0)
     numpy.random.seed(0)

@@ -11,7 +11,7 @@ from torch import nn
 
 from gpumem import ModelSpec
 from gpumem.api import extract
-from gpumem.extract import TensorSpec
+from gpumem.extraction import TensorSpec
 from tests.extract import models
 
 

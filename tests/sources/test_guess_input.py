@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpumem.extract.inputs import describe, parse_input
+from gpumem.extraction.inputs import describe, parse_input
 from gpumem.sources import guess_input
 
 

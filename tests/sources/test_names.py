@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gpumem.errors import InputError, UnknownNameError
-from gpumem.extract.inputs import describe, make_inputs, parse_input
+from gpumem.extraction.inputs import describe, make_inputs, parse_input
 from gpumem.loop import call
 from gpumem.sources import Source, resolve
 

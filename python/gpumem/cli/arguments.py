@@ -20,7 +20,7 @@ def parse_input(text: str) -> Any:
     """Read `--input`: `SHAPE[:DTYPE]`, several separated by `;`, optionally each with `NAME=` in front.
 
     Returns:
-        A description for `gpumem.extract.inputs.parse_input`.
+        A description for `gpumem.extraction.inputs.parse_input`.
 
     Raises:
         InputError: if it cannot be read.

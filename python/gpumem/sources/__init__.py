@@ -34,7 +34,7 @@ def resolve(name: str, *, mode: str = "train", input: Any = None) -> Source:
             `config.json`, or a repository whose config is in the local cache), or `package.module:factory`, where the
             factory is called without arguments and returns a module or `(module, input)`.
         mode: `train` or `infer`; decides whether an input of a transformers model carries labels.
-        input: Input description that replaces the guess (see `gpumem.extract.inputs.parse_input`). For a transformers
+        input: Input description that replaces the guess (see `gpumem.extraction.inputs.parse_input`). For a transformers
             model, a bare shape is the shape of its main input, and the others follow.
 
     Raises:
@@ -59,7 +59,7 @@ def guess_input(model: nn.Module, *, mode: str = "train") -> tuple[Any, str] | N
         mode: `train` or `infer` (whether labels are part of a transformers model's input).
 
     Returns:
-        An input description for `gpumem.extract.inputs.parse_input` and the sentence for the report, or None when
+        An input description for `gpumem.extraction.inputs.parse_input` and the sentence for the report, or None when
         nothing tells.
     """
     for guess in (from_timm.guess_input, from_torchvision.guess_input, from_transformers.guess_input):

@@ -23,7 +23,7 @@ class Source:
 
     Attributes:
         model: The module, in the mode in which the library builds it.
-        input: Description of one sample, for `gpumem.extract.inputs.parse_input`; None when nothing tells.
+        input: Description of one sample, for `gpumem.extraction.inputs.parse_input`; None when nothing tells.
         description: What was built, in one line.
         assumptions: What was guessed, one sentence each.
     """

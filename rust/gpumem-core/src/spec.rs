@@ -161,7 +161,7 @@ const TAG_BITS: u32 = 2;
 const STAGE_BITS: u32 = 3;
 
 impl Event {
-    /// Reads the recorder's tagged integer (`python/gpumem/extract/recorder.py`).
+    /// Reads the recorder's tagged integer (`python/gpumem/extraction/recorder.py`).
     #[must_use]
     pub fn from_tagged(tagged: u64) -> Option<Self> {
         let payload = tagged >> TAG_BITS;

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gpumem.extract.inputs import TensorSpec
+from gpumem.extraction.inputs import TensorSpec
 from tests.parity.models.base import LoadedModel
 
 _SMALL = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from gpumem.extract.inputs import parse_input
+from gpumem.extraction.inputs import parse_input
 from tests.parity.models.base import LoadedModel
 
 _TOKENS = (64, 128)

@@ -11,7 +11,7 @@ import torch.utils.checkpoint
 from torch import nn
 from torch.nn import functional as f
 
-from gpumem.extract.inputs import TensorSpec, parse_input
+from gpumem.extraction.inputs import TensorSpec, parse_input
 from tests.parity.models.base import LoadedModel
 
 _ROW = (128,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumem.extract.inputs import parse_input
+from gpumem.extraction.inputs import parse_input
 from tests.parity.models import (
     ops_attention,
     ops_indexing,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpumem.extract.inputs import parse_input
+from gpumem.extraction.inputs import parse_input
 from tests.parity.models.base import LoadedModel
 
 

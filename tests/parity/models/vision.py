@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumem.extract.inputs import parse_input
+from gpumem.extraction.inputs import parse_input
 from tests.parity.models.base import LoadedModel
 
 _SIDES = {"inception_v3": 299}

@@ -1,0 +1,98 @@
+"""The default loss: chosen from what the model returns, and always reported."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from gpumem.extraction.inputs import TensorSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class ChosenCriterion:
+    """A loss and the target it needs.
+
+    Attributes:
+        function: Maps `(output, target)` to a scalar tensor.
+        target: Tree of `TensorSpec` for the target, or None when the loss needs none.
+        description: What the report says.
+    """
+
+    function: Any
+    target: TensorSpec | None
+    description: str
+
+
+def _field(output: Any, name: str) -> Any:
+    value = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def _main_tensor(output: Any) -> torch.Tensor | None:
+    """The tensor that carries the answer: the output itself, `.logits`, or the first floating tensor in it."""
+    if isinstance(output, torch.Tensor):
+        return output if output.is_floating_point() else None
+    logits = _field(output, "logits")
+    if logits is not None:
+        return logits
+    if isinstance(output, Mapping):
+        values = list(output.values())
+    elif isinstance(output, (tuple, list)):
+        values = list(output)
+    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
+        values = [getattr(output, field.name) for field in dataclasses.fields(output)]
+    else:
+        return None
+    return next((found for found in map(_main_tensor, values) if found is not None), None)
+
+
+def model_loss(output: Any, target: Any) -> torch.Tensor:
+    """The `loss` that the model itself returns."""
+    loss = _field(output, "loss")
+    assert loss is not None
+    return loss
+
+
+def cross_entropy(output: Any, target: Any) -> torch.Tensor:
+    """Cross-entropy with class indices; the classes are dimension 1."""
+    logits = _main_tensor(output)
+    assert logits is not None
+    return functional.cross_entropy(logits, target)
+
+
+def token_cross_entropy(output: Any, target: Any) -> torch.Tensor:
+    """Cross-entropy of `[batch, tokens, classes]` logits, flattened to rows."""
+    logits = _main_tensor(output)
+    assert logits is not None
+    return functional.cross_entropy(logits.flatten(0, -2), target.flatten())
+
+
+def mean_square(output: Any, target: Any) -> torch.Tensor:
+    """Mean of squares of the main output."""
+    main = _main_tensor(output)
+    assert main is not None
+    return main.float().pow(2).mean()
+
+
+def choose_criterion(output: Any, batch: int) -> ChosenCriterion | None:
+    """The default criterion for what a model returned at this batch size; None when nothing in it can be a loss."""
+    if _field(output, "loss") is not None:
+        return ChosenCriterion(model_loss, None, "the model's own .loss")
+    main = _main_tensor(output)
+    if main is None:
+        return None
+    shape = tuple(main.shape)
+    batched = len(shape) >= 2 and shape[0] == batch
+    if batched and len(shape) == 2:
+        return ChosenCriterion(cross_entropy, TensorSpec((), torch.int64), "cross-entropy with class indices")
+    if batched and len(shape) == 3:
+        target = TensorSpec((shape[1],), torch.int64)
+        return ChosenCriterion(token_cross_entropy, target, "cross-entropy per token (last dimension = classes)")
+    if batched and len(shape) in (4, 5) and shape[1] > 1:
+        target = TensorSpec(shape[2:], torch.int64)
+        return ChosenCriterion(cross_entropy, target, "cross-entropy per pixel (dimension 1 = classes)")
+    return ChosenCriterion(mean_square, None, "mean of squares of the output")

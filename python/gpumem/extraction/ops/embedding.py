@@ -1,0 +1,94 @@
+"""Embedding lookups and their dense gradients (`ATen/native/cuda/Embedding.cu`, `EmbeddingBackwardKernel.cu`).
+
+The gradient of more than 3072 indices is sorted first. What that takes depends on the SM count and on CUB's tiles, so
+it is the formula `embedding_backward` with the arguments
+`[n_indices, dim, rows, index_itemsize, grad_itemsize, always_sorted, counted]`: stage 0 before the gradient is
+requested (sorted and original indices, and a range and CUB's storage freed at once), stage 1 after it (segments and
+partial sums; everything is freed at its end).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpumem.extraction.ops.registry import handles
+from gpumem.extraction.recorder import Recorder, Temporaries
+
+aten = torch.ops.aten
+_MAX = 2
+
+
+@handles(aten.embedding.default)
+def embedding(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A row per index; indices of several dimensions are flattened, which copies them if they are expanded."""
+    weight, indices = args[:2]
+    if not weight.is_meta:
+        return func(*args, **kwargs)
+    output = torch.empty((*indices.shape, *weight.shape[1:]), dtype=weight.dtype, device="meta")
+    with Temporaries(rec) as tmp:
+        if indices.dim() > 1:
+            tmp.contiguous(indices)
+        rec.requested(output)
+    return output
+
+
+def _sorted_gradient(
+    rec: Recorder, grad: torch.Tensor, indices: torch.Tensor, rows: int, always_sorted: bool, counted: bool
+) -> torch.Tensor:
+    dim = grad.shape[-1]
+    scratch = rec.formula(
+        "embedding_backward",
+        [indices.numel(), dim, rows, indices.element_size(), grad.element_size(), int(always_sorted), int(counted)],
+    )
+    output = torch.empty((rows, dim), dtype=grad.dtype, device="meta")
+    rec.stage(scratch, 0)
+    rec.requested(output)
+    rec.stage(scratch, 1)
+    return output
+
+
+@handles(aten.embedding_dense_backward.default)
+def embedding_dense_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The full gradient matrix."""
+    grad, indices, rows, _padding_idx, scale_by_frequency = args
+    if not grad.is_meta:
+        return func(*args, **kwargs)
+    with Temporaries(rec) as tmp:
+        tmp.contiguous(grad)
+        tmp.contiguous(indices)
+        return _sorted_gradient(rec, grad, indices, rows, scale_by_frequency, scale_by_frequency)
+
+
+@handles(aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+def embedding_bag(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Bag sizes, the bag of each index, the output; for `max` also the winning indices."""
+    weight, indices, offsets = args[:3]
+    if not weight.is_meta:
+        return func(*args, **kwargs)
+    mode = args[4] if len(args) > 4 else kwargs.get("mode", 0)
+    last_included = args[7] if len(args) > 7 else kwargs.get("include_last_offset", False)
+    bags = offsets.shape[0] - int(last_included)
+    bag_size = torch.empty(offsets.shape, dtype=indices.dtype, device="meta")
+    offset2bag = torch.empty((indices.shape[0],), dtype=indices.dtype, device="meta")
+    output = torch.empty((bags, weight.shape[1]), dtype=weight.dtype, device="meta")
+    winners = torch.empty((bags, weight.shape[1]) if mode == _MAX else (0,), dtype=indices.dtype, device="meta")
+    rec.requested(bag_size, offset2bag, output, winners)
+    return output, offset2bag, bag_size, winners
+
+
+@handles(aten._embedding_bag_dense_backward.default)
+def embedding_bag_dense_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Sums and means are sorted whatever the number of indices; `max` scatters into zeros."""
+    grad, indices = args[:2]
+    rows, scale_by_frequency, mode = args[5], args[6], args[7]
+    if not grad.is_meta:
+        return func(*args, **kwargs)
+    with Temporaries(rec) as tmp:
+        tmp.contiguous(grad)
+        if mode == _MAX:
+            output = torch.empty((rows, grad.shape[1]), dtype=grad.dtype, device="meta")
+            rec.requested(output)
+            return output
+        return _sorted_gradient(rec, grad, indices, rows, True, scale_by_frequency)

@@ -1,0 +1,24 @@
+"""Recognising ops called by a formula of the autograd engine, not by a user's backward or a recomputed forward."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import torch
+
+from gpumem.extraction.recorder import Recorder
+
+_ENGINE_FRAME = "_engine_run_backward"
+# The recorder's dispatch, and autocast's Python kernel calling the op again.
+_BETWEEN = frozenset({"__torch_dispatch__", "__call__", "kernel"})
+
+
+def called_by_engine(rec: Recorder) -> bool:
+    """Whether C++ called the op whose handler calls this: no Python frame lies between the engine and the dispatch."""
+    if not rec.in_backward or torch.is_grad_enabled():
+        return False
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name in _BETWEEN:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == _ENGINE_FRAME

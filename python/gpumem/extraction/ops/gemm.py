@@ -1,0 +1,66 @@
+"""Matrix products: the output, then cuBLAS's persistent workspace at the first call of each thread."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from gpumem.extraction.ops.registry import chooses, handles
+from gpumem.extraction.recorder import Recorder
+
+aten = torch.ops.aten
+
+
+def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether the product exists; PyTorch's own kernel raises where it does not."""
+    return (
+        left.is_meta
+        and right.is_meta
+        and left.dim() == right.dim()
+        and left.shape[-1] == right.shape[-2]
+        and left.shape[:-2] == right.shape[:-2]
+        and left.dtype == right.dtype
+    )
+
+
+@handles(aten.mm.default, aten.bmm.default)
+def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`mm` and `bmm`."""
+    left, right = args[0], args[1]
+    if not _fits(left, right):
+        return func(*args, **kwargs)
+    output = torch.empty((*left.shape[:-1], right.shape[-1]), dtype=left.dtype, device="meta")
+    rec.requested(output)
+    rec.cublas_call()
+    rec.count_flops(2 * output.numel() * left.shape[-1])
+    return output
+
+
+@handles(aten.addmm.default, aten.baddbmm.default)
+def matrix_product_plus(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`addmm` and `baddbmm`: the addend is read by the epilogue or copied into the output."""
+    left, right = args[1], args[2]
+    if not _fits(left, right):
+        return func(*args, **kwargs)
+    # PyTorch's own meta kernel is a decomposition in Python.
+    output = torch.empty((*left.shape[:-1], right.shape[-1]), dtype=left.dtype, device="meta")
+    rec.requested(output)
+    rec.cublas_call()
+    rec.count_flops(2 * output.numel() * left.shape[-1])
+    return output
+
+
+@chooses("linear")
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`aten::linear` as CUDA runs it: the meta path adds the bias out of place."""
+    if bias is not None:
+        if x.dim() == 2:
+            return aten.addmm.default(bias, x, weight.t())
+        if x.is_contiguous() and bias.dim() == 1 and x.dim() >= 2:
+            rows = math.prod(x.shape[:-1])
+            flat = aten.addmm.default(bias, x.reshape(rows, x.shape[-1]), weight.t())
+            return flat.view(*x.shape[:-1], weight.shape[0])
+    output = aten.matmul.default(x, weight.t())
+    return output if bias is None else output.add_(bias)

@@ -1,0 +1,43 @@
+"""Reads of values by the host. A trace has no values: zeros are returned and noted, or the recorder refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpumem.extraction.ops.registry import handles
+from gpumem.extraction.recorder import Recorder
+
+aten = torch.ops.aten
+
+
+@handles(aten._local_scalar_dense.default)
+def local_scalar_dense(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`.item()`, `bool(t)`, `int(t)`."""
+    tensor = args[0]
+    if not tensor.is_meta:
+        return func(*args)
+    rec.host_read("aten::_local_scalar_dense")
+    if tensor.dtype == torch.bool:
+        return False
+    return 0.0 if tensor.is_floating_point() else 0
+
+
+@handles(aten._to_copy.default)
+def to_copy(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`.to(...)`; a copy to the host is a read of values."""
+    device = kwargs.get("device")
+    if args[0].is_meta and device is not None and torch.device(device).type == "cpu":
+        rec.host_read("aten::_to_copy")
+        return torch.zeros(tuple(args[0].shape), dtype=kwargs.get("dtype") or args[0].dtype)
+    return func(*args, **kwargs)
+
+
+@handles(aten.copy_.default)
+def copy_(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In-place copy; from the device into a host tensor it is a read of values."""
+    if not args[0].is_meta and args[1].is_meta:
+        rec.host_read("aten::copy_")
+        return args[0].zero_()
+    return func(*args, **kwargs)

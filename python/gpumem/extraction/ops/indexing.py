@@ -1,0 +1,235 @@
+"""Indexing, gathering and scattering (`ATen/native/cuda/Indexing.cu`, `TensorAdvancedIndexing.cpp`).
+
+The gradient of an index sums duplicates by sorting the flattened indices with CUB (`radix_sort`
+`[n, largest_key, key_itemsize, value_itemsize]`). Formulas of autograd that scatter into fresh zeros do so in place on
+CUDA, out of place on meta, where tensors count as subclass-like; here they are in place again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gpumem.extraction.ops.engine import called_by_engine
+from gpumem.extraction.ops.registry import handles
+from gpumem.extraction.recorder import Recorder, Temporaries
+
+aten = torch.ops.aten
+_INDEX_BYTES = 8
+_MASKS = (torch.bool, torch.uint8)
+
+
+def _on_device(rec: Recorder, index: torch.Tensor | None) -> torch.Tensor | None:
+    """A CPU index is copied to the device first."""
+    if index is None or index.is_meta:
+        return index
+    copy = torch.empty(index.shape, dtype=index.dtype, device="meta")
+    rec.requested(copy)
+    return copy
+
+
+def _expand_masks(rec: Recorder, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """A mask stands for the indices of its nonzero elements, whose number is data: none."""
+    expanded: list[torch.Tensor | None] = []
+    for index in indices:
+        if index is not None and index.dtype in _MASKS:
+            rec.host_read("aten::nonzero")
+            expanded += [torch.empty(0, dtype=torch.int64, device="meta") for _ in range(max(1, index.dim()))]
+        else:
+            expanded.append(index)
+    return expanded
+
+
+def _indexed_shape(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> tuple[int, ...] | None:
+    """Shape of `x[indices]` if only leading dimensions are indexed and `x` is contiguous; else None."""
+    given = [index for index in indices if index is not None]
+    if indices[: len(given)] != given or not x.is_contiguous():
+        return None
+    return (*torch.broadcast_shapes(*(index.shape for index in given)), *x.shape[len(given) :])
+
+
+@handles(aten.index.Tensor)
+def index(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Copies of expanded indices that differ in layout, then the output."""
+    x = args[0]
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    indices = _expand_masks(rec, [_on_device(rec, i) for i in args[1]])
+    given = [i for i in indices if i is not None]
+    shape = _indexed_shape(x, indices)
+    output = func(x, indices) if shape is None else torch.empty(shape, dtype=x.dtype, device="meta")
+    with Temporaries(rec) as tmp:
+        _copy_unequal_layouts(tmp, given)
+        rec.requested(output)
+    return output
+
+
+def _copy_unequal_layouts(tmp: Temporaries, indices: list[torch.Tensor]) -> None:
+    if len(indices) < 2:
+        return
+    shape = torch.broadcast_shapes(*(i.shape for i in indices))
+    expanded = [i.expand(shape) for i in indices]
+    if any(i.stride() != expanded[0].stride() for i in expanded):
+        for i in expanded:
+            tmp.contiguous(i)
+
+
+@handles(aten.index_put.default)
+def index_put(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In the backward of an index (which owns its fresh zeros) in place; else a clone is written to."""
+    x, indices, values = args[:3]
+    accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    if accumulate and called_by_engine(rec):
+        _accumulate(rec, x, indices, values)
+        return x
+    output = torch.empty_like(x)
+    rec.requested(output)
+    _write(rec, x, indices, values, accumulate)
+    return output
+
+
+@handles(aten.index_put_.default, aten._index_put_impl_.default)
+def index_put_(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Writes through the indices; with `accumulate` duplicates are summed by sorting."""
+    x, indices, values = args[:3]
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    _write(rec, x, indices, values, args[3] if len(args) > 3 else kwargs.get("accumulate", False))
+    return x
+
+
+def _write(
+    rec: Recorder, x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool
+) -> None:
+    given = [i for i in indices if i is not None]
+    masks = [i for i in given if i.dtype in _MASKS]
+    if masks and len(given) == 1 and values.numel() == 1:
+        # One value for everything under a mask: masked_fill, which reads no mask on the host.
+        return
+    with Temporaries(rec) as tmp:
+        if not values.is_meta:
+            tmp.alloc(values.numel() * values.element_size())
+        if accumulate:
+            _accumulate(rec, x, indices, values)
+        else:
+            expanded = _expand_masks(rec, [_on_device(rec, i) for i in indices])
+            _copy_unequal_layouts(tmp, [i for i in expanded if i is not None])
+
+
+def _accumulate(rec: Recorder, x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> None:
+    """`index_put_with_sort_kernel`: the flattened index, a copy of the values, sorted and original order, CUB."""
+    indices = _expand_masks(rec, indices)
+    given = [i for i in indices if i is not None]
+    shape = torch.broadcast_shapes(*(i.shape for i in given))
+    count = math.prod(shape)
+    largest_key = max(1, (x.numel() - 1) // max(1, _slice_elems(x, indices)))
+    with Temporaries(rec) as tmp:
+        linear = None
+        for index in given:
+            if not index.is_meta:
+                # Flattened on the host; only the result is copied over.
+                linear = tmp.alloc(count * _INDEX_BYTES) if linear is None else linear
+                continue
+            wrapped = tmp.alloc(count * _INDEX_BYTES)
+            scaled = tmp.alloc(count * _INDEX_BYTES)
+            tmp.free(wrapped)
+            if linear is None:
+                linear = scaled
+            else:
+                tmp.free(scaled)
+        value_shape = _value_shape(x, indices, shape)
+        tmp.contiguous(_expanded_values(values, value_shape, x, indices))
+        tmp.alloc(count * _INDEX_BYTES)
+        tmp.alloc(count * _INDEX_BYTES)
+        range_copy = tmp.alloc(count * _INDEX_BYTES)
+        rec.scratch("radix_sort", [count, largest_key, _INDEX_BYTES, _INDEX_BYTES])
+        tmp.free(range_copy)
+
+
+def _slice_elems(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> int:
+    """Elements behind one index: the dimensions after the indexed ones, or all others when those are not adjacent."""
+    indexed = [dim for dim, i in enumerate(indices) if i is not None]
+    if indexed == list(range(indexed[0], indexed[-1] + 1)):
+        return math.prod(x.shape[indexed[-1] + 1 :])
+    return math.prod(size for dim, size in enumerate(x.shape) if dim not in indexed)
+
+
+def _value_shape(x: torch.Tensor, indices: Sequence[torch.Tensor | None], index_shape: Sequence[int]) -> list[int]:
+    """Shape of `x[indices]` with the indexed dimensions moved to the front."""
+    kept = [size for dim, size in enumerate(x.shape) if dim >= len(indices) or indices[dim] is None]
+    return [*index_shape, *kept]
+
+
+def _expanded_values(
+    values: torch.Tensor, shape: list[int], x: torch.Tensor, indices: Sequence[torch.Tensor | None]
+) -> torch.Tensor:
+    leading = [i for i in indices if i is not None] == list(indices[: sum(i is not None for i in indices)])
+    return values.expand(shape) if leading else values
+
+
+@handles(
+    aten.index_add.default,
+    aten.index_fill.int_Scalar,
+    aten.index_fill.int_Tensor,
+    aten.put.default,
+    aten.scatter.src,
+    aten.scatter.value,
+    aten.scatter_add.default,
+)
+def scatter_out_of_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gradients of index_select, gather, sort, topk, max, min, median, ... scatter into their own fresh zeros."""
+    x = args[0]
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    if called_by_engine(rec) and _is_fresh(x):
+        return x
+    return torch.empty_like(x) if x.is_contiguous() else func(*args, **kwargs)
+
+
+def _is_fresh(tensor: torch.Tensor) -> bool:
+    """Whether the storage is no view of something else: zeros made by the formula itself."""
+    nbytes = tensor.numel() * tensor.element_size()
+    return tensor.is_contiguous() and tensor.storage_offset() == 0 and int(tensor.untyped_storage().nbytes()) == nbytes
+
+
+@handles(aten.nonzero.default)
+def nonzero(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The number of rows is data: none."""
+    x = args[0]
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    rec.host_read("aten::nonzero")
+    return torch.empty((0, x.dim()), dtype=torch.int64, device="meta")
+
+
+@handles(aten.masked_select.default)
+def masked_select(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The number of elements is data: none."""
+    x = args[0]
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    rec.host_read("aten::masked_select")
+    return torch.empty((0,), dtype=x.dtype, device="meta")
+
+
+@handles(aten.masked_scatter.default, aten.masked_scatter_.default)
+def masked_scatter(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A clone unless in place, a 64-bit running count of the mask, the mask as bytes, and CUB's scan of it."""
+    x, mask = args[0], args[1]
+    if not x.is_meta:
+        return func(*args, **kwargs)
+    output = x
+    if func is aten.masked_scatter.default:
+        shape = torch.broadcast_shapes(x.shape, mask.shape)
+        output = torch.empty(shape, dtype=x.dtype, device="meta")
+        rec.requested(output)
+    with Temporaries(rec) as tmp:
+        tmp.alloc(output.numel() * _INDEX_BYTES)
+        tmp.contiguous(mask.expand(output.shape))
+        rec.scratch("cub_scan", [output.numel(), _INDEX_BYTES])
+    return output

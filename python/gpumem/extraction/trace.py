@@ -1,0 +1,231 @@
+"""One traced run of the loop: everything that makes meta behave as CUDA, switched on around it and off again."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpumem.errors import GpumemError, InputError
+from gpumem.extraction.autocast import autocast_on_meta, clear_casts
+from gpumem.extraction.caller import caller_left, random_state_kept
+from gpumem.extraction.devices import META, CudaDevices
+from gpumem.extraction.environment import cuda_environment, patched
+from gpumem.extraction.failures import Subject, explained
+from gpumem.extraction.inputs import describe, make_inputs
+from gpumem.extraction.layers import index_layers, layers_followed
+from gpumem.extraction.ops import CHOICES, HANDLERS, VERIFIED
+from gpumem.extraction.ops.accumulate import held_once_counts
+from gpumem.extraction.ops.recurrent import flatten_weights
+from gpumem.extraction.recorder import Recorder
+from gpumem.extraction.structural import meta_copy, tensors_in_move_order
+from gpumem.extraction.target import KernelTarget, targeting
+from gpumem.loop import (
+    PURE_DTYPES,
+    LoopConfig,
+    autocast,
+    call,
+    infer,
+    prepare_on_host,
+    train,
+    train_with,
+)
+
+_one_at_a_time = threading.RLock()
+
+
+@contextlib.contextmanager
+def cuda_choices() -> Iterator[None]:
+    """Composite ops that look at the device take CUDA's branch for meta tensors."""
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, choice in CHOICES.items():
+            library.impl(name, choice, "AutogradMeta")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+@contextlib.contextmanager
+def cuda_on_meta(rec: Recorder, target: KernelTarget) -> Iterator[None]:
+    """Everything on: in this thread, code written for CUDA runs on meta tensors and `rec` records it."""
+    # Needs an ordinary autograd run, which inside the modes would itself be traced.
+    held_once_counts()
+    with (
+        targeting(target),
+        cuda_choices(),
+        patched(cuda_environment(target.capability, clear_casts)),
+        autocast_on_meta(),
+        CudaDevices(),
+        rec,
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """A garbage collection in the middle of a trace would free cycles at an arbitrary event."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class Tracer:
+    """Runs the loop for one model, as often as batch sizes are asked for."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        config: LoopConfig,
+        target: KernelTarget,
+        make_optimizer: Callable[[Any], torch.optim.Optimizer] | None,
+        step: Callable[[nn.Module, torch.optim.Optimizer, Any], Any] | None = None,
+        *,
+        allow_host_reads: bool = False,
+    ) -> None:
+        # The structure is copied once; each run gets its own copy of that, since modules may cache tensors.
+        with caller_left():
+            self._structure = prepare_on_host(meta_copy(model), config)
+        self._inputs = inputs
+        self._config = config
+        self._target = target
+        self._make_optimizer = make_optimizer
+        self._step = step
+        self._allow_host_reads = allow_host_reads
+        self._float_dtype = PURE_DTYPES.get(config.precision)
+        self._subject = Subject(type(model).__name__, describe(inputs), step is not None)
+
+    @property
+    def layer_kinds(self) -> list[str]:
+        """Class name of each module, in the order of the recorder's layers."""
+        return [type(module).__name__ for _, module in self._structure.named_modules()]
+
+    def _batch(self, tree: Any, batch: int) -> Any:
+        return make_inputs(tree, batch, "cuda", self._float_dtype, self._config.channels_last)
+
+    def probe(self, batch: int) -> Any:
+        """Run one forward pass without recording and return its output, for choosing a criterion."""
+        with self._running() as (rec, model):
+            rec.recording = False
+            with autocast(self._config):
+                return call(model, self._batch(self._inputs, batch))
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[tuple[Recorder, nn.Module]]:
+        rec = Recorder(HANDLERS, VERIFIED)
+        rec.allow_host_reads = self._allow_host_reads
+        with _one_at_a_time, _no_collection(), caller_left(), random_state_kept():
+            model = meta_copy(self._structure)
+            layer_index = index_layers(model, rec)
+            _register_model(rec, model, layer_index, self._target)
+            try:
+                with layers_followed(layer_index, rec), cuda_on_meta(rec, self._target):
+                    yield rec, model
+            except GpumemError:
+                raise
+            except Exception as error:
+                raise explained(error, rec, self._subject) from error
+
+    def run(self, batch: int, criterion: Any = None, target: Any = None) -> Recorder:
+        """Trace the loop at this batch size.
+
+        Args:
+            batch: Batch size.
+            criterion: `(output, target) -> loss`, for the reference training loop.
+            target: Tree of `TensorSpec` for the target, or None.
+
+        Returns:
+            The recorder, closed: nothing is recorded any more.
+        """
+        with self._running() as (rec, model):
+            self._loop(rec, model, batch, criterion, target)
+            rec.recording = False
+        return rec
+
+    def _loop(self, rec: Recorder, model: nn.Module, batch: int, criterion: Any, target: Any) -> None:
+        def next_batch() -> tuple[Any, Any]:
+            inputs = self._batch(self._inputs, batch)
+            expected = None if target is None else make_inputs(target, batch, "cuda", None, False)
+            _tag(rec, (inputs, expected), "input")
+            return inputs, expected
+
+        if self._config.mode == "infer":
+            infer(model, next_batch, self._config, rec.mark)
+            return
+        assert self._make_optimizer is not None
+        optimizer = self._make_optimizer([p for p in model.parameters() if p.requires_grad])
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise InputError(f"the optimizer function returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
+        _tag_state(rec, optimizer)
+        steps = 0
+
+        def before_step(opt: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            for group in opt.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        rec.tag(parameter.grad, "grad")
+
+        def after_step(opt: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            nonlocal steps
+            steps += 1
+            _tag_state(rec, opt)
+
+        optimizer.register_step_pre_hook(before_step)
+        optimizer.register_step_post_hook(after_step)
+        if self._step is not None:
+            train_with(self._step, model, optimizer, next_batch, self._config, rec.mark)
+            if not steps:
+                raise InputError(
+                    "step never called optimizer.step()",
+                    "one call of step is one optimizer step, accumulation included; for inference pass mode='infer'",
+                )
+        else:
+            train(model, optimizer, next_batch, criterion, self._config, rec.mark)
+
+
+def _register_model(rec: Recorder, model: nn.Module, layer_index: dict[int, int], target: KernelTarget) -> None:
+    """Record parameters and buffers as `model.cuda()` moves them; recurrent layers then flatten their weights."""
+
+    def moved(module: nn.Module | None) -> None:
+        flat = flatten_weights(module, target.cudnn_rnn)
+        if flat is not None:
+            rec.register(flat, "param", layer_index[id(module)])
+
+    last: nn.Module | None = None
+    for category, owner, tensor in tensors_in_move_order(model):
+        if owner is not last:
+            moved(last)
+            last = owner
+        rec.register(tensor, category, layer_index[id(owner)])
+    moved(last)
+
+
+def _tag(rec: Recorder, tree: Any, category: str) -> None:
+    if isinstance(tree, torch.Tensor):
+        with torch._C.DisableTorchFunction():
+            if tree.device == META:
+                rec.tag(tree, category)
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            _tag(rec, item, category)
+    elif isinstance(tree, (tuple, list)):
+        for item in tree:
+            _tag(rec, item, category)
+
+
+def _tag_state(rec: Recorder, optimizer: torch.optim.Optimizer) -> None:
+    for state in optimizer.state.values():
+        _tag(rec, state, "optimizer")
