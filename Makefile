@@ -63,6 +63,9 @@ test-rust: ## Unit, property, replay and documentation tests of the core
 test-python: setup ## pytest: contract, sources, CLI, extraction, parity
 	$(BIN)/python -m pytest
 
+test-versions: setup ## Extraction in old versions of torch, each in an environment of 3 GB
+	$(BIN)/python tools/check_versions.py
+
 test: check test-rust test-python ## Everything that CI runs
 
 parity: setup ## Wide comparison with the virtual GPU; hours; resumable; writes benchmarks/results
@@ -79,4 +82,4 @@ bench: setup ## Speed as ratios against PyTorch's MemTracker; writes benchmarks/
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) target .mypy_cache .ruff_cache .pytest_cache python/gpumem/_core*.so
 
-.PHONY: help setup demo format lint-rust lint-python lint-structure check test-rust test-python test parity truth bench clean
+.PHONY: help setup demo format lint-rust lint-python lint-structure check test-rust test-python test-versions test parity truth bench clean

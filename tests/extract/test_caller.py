@@ -109,3 +109,16 @@ def test_models_built_in_inference_mode() -> None:
     with torch.inference_mode():
         model = models.mlp()
     assert extract(model, (8,)) == extract(models.mlp(), (8,))
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch 2.9 brought these settings")
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_the_new_precision_settings_may_be_in_use(precision: str) -> None:
+    conv = torch.backends.cudnn.conv
+    before = conv.fp32_precision
+    conv.fp32_precision = precision
+    try:
+        assert extract(models.convolutional(), (3, 8, 8), precision="tf32").estimate(4).requested_peak.likely > 0
+        assert conv.fp32_precision == precision
+    finally:
+        conv.fp32_precision = before

@@ -15,7 +15,6 @@ _TORCH_MODULES: dict[str, str] = {
     "torch.nn.utils.clip_grad": "error_if_nonfinite: the norm is finite",
     "torch.nn.utils.rnn": "lengths of packed sequences live on the CPU",
     "torch.optim": "the step count of capturable optimizers",
-    "torch.utils.data": "",
 }
 """Modules of PyTorch (and what is below them) whose reads do not change what is allocated, with the reason."""
 

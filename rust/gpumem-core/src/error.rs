@@ -105,6 +105,12 @@ pub enum Error {
         /// Device bytes at batch 1, upper end.
         smallest_bytes: u64,
     },
+    /// There is no largest batch.
+    #[error("even batch {tried} fits: the bytes of this loop do not grow with the batch")]
+    Unbounded {
+        /// The largest batch that was tried.
+        tried: u64,
+    },
     /// A largest batch was asked for without a limit.
     #[error("a largest batch needs a GPU or a budget")]
     NoBudget,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::allocator::Driver;
 use crate::error::Error;
 use crate::play::{Counters, Outcome, PhasePeak, play};
-use crate::allocator::Driver;
 use crate::setting::Setting;
 use crate::spec::{Category, ModelSpec, Origin, Phase};
 use crate::target::End;
@@ -203,6 +203,7 @@ fn at_peak(spec: &ModelSpec, timeline: &Timeline, outcome: &Outcome) -> AtPeak {
             Action::Alloc(request) => alive[request as usize] = true,
             Action::Free(request) => alive[request as usize] = false,
             Action::Mark(next) => phase = next,
+            Action::EmptyCache => {}
         }
     }
     let mut breakdown: BTreeMap<&'static str, u64> = Category::ALL.iter().map(|c| (c.name(), 0)).collect();
@@ -242,12 +243,16 @@ fn assumptions(spec: &ModelSpec, batch: u64, setting: &Setting, context_source: 
         ));
     }
     if batch == 1 && !spec.traced_batches.contains(&1) {
-        found.push("batch 1 was extrapolated from larger batches: dimensions of size 1 can change memory formats".to_owned());
+        found.push(
+            "batch 1 was extrapolated from larger batches: dimensions of size 1 can change memory formats".to_owned(),
+        );
     }
     if spec.carried.is_none() && spec.steps.len() <= crate::timeline::STEPS {
         found.push("the loop had not reached a steady state after the traced steps".to_owned());
     }
-    found.extend(spec.about.host_reads.iter().map(|site| format!("a value read by the program was taken as zero: {site}")));
+    found.extend(
+        spec.about.host_reads.iter().map(|site| format!("a value read by the program was taken as zero: {site}")),
+    );
     found
 }
 
@@ -271,6 +276,7 @@ pub struct TimelineRow {
 pub fn timeline(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Vec<TimelineRow>, Error> {
     let timeline = Timeline::new(spec, batch, &setting.target(End::Likely))?;
     let mut rows = Vec::with_capacity(timeline.actions.len());
+    let mut phase = Phase::Setup;
     play(&timeline, &setting.alloc_conf, Driver::unlimited(), |index, counters| {
         let action = timeline.actions[index];
         let (bytes, origin) = match action {
@@ -278,7 +284,11 @@ pub fn timeline(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Vec<T
                 let request = timeline.requests[request as usize];
                 (request.bytes, request.origin)
             }
-            Action::Mark(phase) => (0, Origin { op: 0, layer: 0, phase }),
+            Action::Mark(next) => {
+                phase = next;
+                (0, Origin { op: 0, layer: 0, phase })
+            }
+            Action::EmptyCache => (0, Origin { op: 0, layer: 0, phase }),
         };
         rows.push(TimelineRow { action, bytes, origin, counters });
     });

@@ -1,6 +1,7 @@
 //! The largest batch that fits.
 
 use crate::error::Error;
+use crate::formula::FormulaError;
 use crate::play::play;
 use crate::report::estimate;
 use crate::setting::Setting;
@@ -8,8 +9,8 @@ use crate::spec::ModelSpec;
 use crate::target::End;
 use crate::timeline::Timeline;
 
-/// Batches beyond this are not searched: nothing in the model depends on the batch then.
-pub const LARGEST_BATCH: u64 = 1 << 24;
+/// Batches beyond this are not searched: nothing in the loop grows with the batch then.
+pub const LARGEST_BATCH: u64 = 1 << 40;
 
 /// Whether the loop runs through at this batch, at the upper end of every uncertainty.
 ///
@@ -19,7 +20,7 @@ pub fn fits(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<bool, Err
     let driver = setting.driver(End::High)?;
     let timeline = match Timeline::new(spec, batch, &setting.target(End::High)) {
         // What does not fit 64 bits fits no card.
-        Err(Error::SizeOverflow { .. }) => return Ok(false),
+        Err(Error::SizeOverflow { .. } | Error::Formula { source: FormulaError::Overflow(_), .. }) => return Ok(false),
         other => other?,
     };
     Ok(play(&timeline, &setting.alloc_conf, driver, |_, _| ()).failure.is_none())
@@ -28,7 +29,8 @@ pub fn fits(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<bool, Err
 /// The largest batch that fits while the next one does not.
 ///
 /// # Errors
-/// [`Error::NoBudget`] without a limit, [`Error::NothingFits`] when not even one sample fits; otherwise as [`fits`].
+/// [`Error::NoBudget`] without a limit, [`Error::NothingFits`] when not even one sample fits,
+/// [`Error::Unbounded`] when the bytes do not grow with the batch; otherwise as [`fits`].
 pub fn max_batch(spec: &ModelSpec, setting: &Setting) -> Result<u64, Error> {
     if setting.budget_bytes().is_none() {
         return Err(Error::NoBudget);
@@ -44,7 +46,7 @@ pub fn max_batch(spec: &ModelSpec, setting: &Setting) -> Result<u64, Error> {
         failing *= 2;
     }
     if failing > LARGEST_BATCH {
-        return Ok(LARGEST_BATCH);
+        return Err(Error::Unbounded { tried: fitting });
     }
     while failing - fitting > 1 {
         let middle = fitting + (failing - fitting) / 2;

@@ -1,9 +1,11 @@
 //! From a spec to the exact list of requests and frees for one batch on one target.
 
+use std::collections::BTreeSet;
+
 use crate::error::Error;
 use crate::formula::{self, Step};
 use crate::spec::{Category, Event, ModelSpec, Origin, Phase};
-use crate::target::Target;
+use crate::target::{LibraryWorkspaces, Target};
 
 /// Steps that are played: state appears in the first, the second starts with leftovers of the first, and the third
 /// shows that nothing grows.
@@ -31,6 +33,8 @@ pub enum Action {
     Free(u32),
     /// A phase begins.
     Mark(Phase),
+    /// Give the driver back what is cached.
+    EmptyCache,
 }
 
 /// Requests and frees of setup and [`STEPS`] steps.
@@ -63,6 +67,7 @@ impl Timeline {
             slots: vec![[NONE; SLOTS]; spec.formulas.len()],
             kinds: spec.formulas.iter().map(|call| formula::kind_index(&call.kind).unwrap_or(usize::MAX)).collect(),
             stages: vec![None; spec.formulas.len()],
+            searched: BTreeSet::new(),
         };
         for step in &spec.steps {
             builder.play(step)?;
@@ -91,6 +96,8 @@ struct Builder<'a> {
     slots: Vec<[u32; SLOTS]>,
     kinds: Vec<usize>,
     stages: Vec<Option<formula::Stages>>,
+    /// Convolution calls that cuDNN has searched plans for.
+    searched: BTreeSet<Vec<i64>>,
 }
 
 impl Builder<'_> {
@@ -134,10 +141,14 @@ impl Builder<'_> {
         if self.stages[call].is_none() {
             let arguments = formula_call.arguments.iter().map(|poly| poly.at(self.batch)).collect::<Option<Vec<_>>>();
             let arguments = arguments.ok_or_else(|| self.overflow(origin))?;
-            let stages = formula::expand(self.kinds[call], &arguments, self.target).map_err(|source| {
-                Error::Formula { op: self.op(origin), layer: self.layer(origin), source }
-            })?;
+            let stages = formula::expand(self.kinds[call], &arguments, self.target)
+                .map_err(|source| Error::Formula { op: self.op(origin), layer: self.layer(origin), source })?;
             self.stages[call] = Some(stages);
+            let searches = self.target.library_workspaces == LibraryWorkspaces::Benchmarked
+                && formula_call.kind == formula::library::CONV_WORKSPACE;
+            if searches && self.searched.insert(arguments) {
+                self.timeline.actions.push(Action::EmptyCache);
+            }
         }
         let steps = self.stages[call].as_ref().and_then(|stages| stages.get(stage)).cloned().unwrap_or_default();
         for step in steps {

@@ -34,6 +34,12 @@ def _stand_in(tensor: torch.Tensor, memory_format: torch.memory_format) -> torch
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta", memory_format=memory_format)
 
 
+def _tf32_allowed() -> bool:
+    """The user's setting. The old flag may not be read once the one of torch 2.9 was set."""
+    precision = getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
+    return torch.backends.cudnn.allow_tf32 if precision is None else precision == "tf32"
+
+
 def _workspace(
     rec: Recorder,
     direction: int,
@@ -67,7 +73,7 @@ def _workspace(
         [
             direction,
             code,
-            int(torch.backends.cudnn.allow_tf32),
+            int(_tf32_allowed()),
             int(memory_format != torch.contiguous_format),
             0,
             geometry.groups,

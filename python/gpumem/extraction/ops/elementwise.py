@@ -30,11 +30,12 @@ def masked_fill(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[st
     return func(*args, **kwargs)
 
 
-@handles(aten.logical_or.default)
-def logical_or(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@handles(aten.logical_and.default, aten.logical_or.default)
+def logical_combination(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In place where autograd finds the elements that equal the extremum."""
     x, other = args
-    if x.is_meta and x.shape == other.shape and called_by_engine(rec) and _node() in _COMBINES_TEMPORARY:
+    fits = torch.broadcast_shapes(x.shape, other.shape) == x.shape
+    if x.is_meta and fits and called_by_engine(rec) and _node() in _COMBINES_TEMPORARY:
         return x
     return func(*args, **kwargs)
 

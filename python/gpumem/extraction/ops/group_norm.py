@@ -30,6 +30,10 @@ def native_group_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: d
     rec.requested(output, mean, rstd)
     with Temporaries(rec) as tmp:
         tmp.contiguous(x)
+        if statistics.itemsize < _accumulate_itemsize(x):
+            # Mean and deviation are computed in fp32 and then rounded.
+            tmp.alloc(batch * groups * _accumulate_itemsize(x))
+            tmp.alloc(batch * groups * _accumulate_itemsize(x))
         if pixels != 1 and (weight is not None or bias is not None):
             tmp.alloc(batch * channels * _accumulate_itemsize(x))
             tmp.alloc(batch * channels * _accumulate_itemsize(x))

@@ -41,3 +41,38 @@ def copy_(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         rec.host_read("aten::copy_")
         return args[0].zero_()
     return func(*args, **kwargs)
+
+
+@handles(aten.equal.default)
+def equal(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`torch.equal`: tensors of one shape are taken to differ."""
+    if not args[0].is_meta:
+        return func(*args, **kwargs)
+    if args[0].shape == args[1].shape:
+        rec.host_read("aten::equal")
+    return False
+
+
+@handles(aten.bincount.default)
+def bincount(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The number of bins is data, unless all values are below `minlength`."""
+    values = args[0]
+    if not values.is_meta:
+        return func(*args, **kwargs)
+    rec.host_read("aten::bincount")
+    bins = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
+    weights = args[1] if len(args) > 1 else kwargs.get("weights")
+    return torch.empty(max(1, bins), dtype=torch.int64 if weights is None else weights.dtype, device="meta")
+
+
+@handles(aten.repeat_interleave.Tensor)
+def repeat_interleave(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The length is the sum of the repeats: data, unless `output_size` states it."""
+    repeats = args[0]
+    if not repeats.is_meta:
+        return func(*args, **kwargs)
+    size = kwargs.get("output_size")
+    if size is None:
+        rec.host_read("aten::repeat_interleave")
+        size = 0
+    return torch.empty(size, dtype=torch.int64, device="meta")

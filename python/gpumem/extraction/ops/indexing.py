@@ -194,7 +194,7 @@ def scatter_out_of_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs
 def _is_fresh(tensor: torch.Tensor) -> bool:
     """Whether the storage is no view of something else: zeros made by the formula itself."""
     nbytes = tensor.numel() * tensor.element_size()
-    return tensor.is_contiguous() and tensor.storage_offset() == 0 and int(tensor.untyped_storage().nbytes()) == nbytes
+    return bool(tensor.is_contiguous() and tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == nbytes)
 
 
 @handles(aten.nonzero.default)

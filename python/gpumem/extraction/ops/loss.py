@@ -13,6 +13,7 @@ from gpumem.extraction.recorder import Recorder, Temporaries
 aten = torch.ops.aten
 # `at::Reduction`
 _NONE, _MEAN = 0, 1
+_BATCHED_DIM = 2
 
 
 def _reduction(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -89,6 +90,21 @@ def soft_margin_loss_backward(rec: Recorder, func: Any, args: tuple[Any, ...], k
         tmp.free(negated, exponential)
         rec.requested(output)
         tmp.free(quotient)
+    return output
+
+
+@handles(aten.multi_margin_loss.default)
+def multi_margin_loss(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The scalar, then one loss per sample."""
+    x = args[0]
+    if not x.is_meta or x.dim() < _BATCHED_DIM or _reduction(func, args, kwargs) == _NONE:
+        return func(*args, **kwargs)
+    losses = torch.empty((x.shape[0],), dtype=x.dtype, device="meta")
+    output = torch.empty((), dtype=x.dtype, device="meta")
+    rec.requested(output)
+    with Temporaries(rec) as tmp:
+        tmp.alloc(losses.numel() * losses.element_size())
+        reduce_scratch(rec, losses)
     return output
 
 

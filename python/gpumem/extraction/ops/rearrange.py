@@ -52,6 +52,18 @@ def weight_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[st
     return weight, norms
 
 
+@handles(aten._weight_norm_interface_backward.default)
+def weight_norm_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Gradients of direction and magnitude, contiguous (`WeightNorm.cu`). Before torch 2.9 it has no meta kernel."""
+    v, g = args[1], args[2]
+    if not v.is_meta:
+        return func(*args, **kwargs)
+    grad_v = torch.empty(v.shape, dtype=v.dtype, device="meta")
+    grad_g = torch.empty(g.shape, dtype=g.dtype, device="meta")
+    rec.requested(grad_v, grad_g)
+    return grad_v, grad_g
+
+
 @handles(aten.unfold_backward.default)
 def unfold_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The gradient, then the positions along the unfolded dimension as int64."""

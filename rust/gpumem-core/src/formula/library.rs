@@ -1,9 +1,9 @@
 //! Workspaces of cuBLAS and cuDNN as formulas.
 
-use super::{Arguments, FormulaError, Stages, Step, temporary};
+use super::{Arguments, FormulaError, SizeOverflow, Stages, Step, temporary};
 use crate::target::{LibraryWorkspaces, Target};
 use crate::workspace::attention::{AttentionShape, cudnn};
-use crate::workspace::conv::{self, ConvCall, ConvDtype, Direction};
+use crate::workspace::conv::{self, ConvCall, ConvDtype, Direction, InvalidConv};
 use crate::workspace::cublas;
 
 /// `cublas_workspace [autograd_thread]`: the persistent buffer of one thread's handle (facts/workspaces.md section 2).
@@ -15,6 +15,9 @@ pub fn cublas_workspace(arguments: &mut Arguments<'_>, target: &Target) -> Resul
     let bytes = cublas::default_workspace_bytes(target.gpu.capability, &target.stack);
     Ok(vec![vec![Step::Alloc { slot: 0, bytes }]])
 }
+
+/// The kind of [`conv_workspace`].
+pub const CONV_WORKSPACE: &str = "conv_workspace";
 
 /// `conv_workspace [direction, dtype, tf32_allowed, channels_last, transposed, groups, ndim, batch, in_channels,
 /// out_channels, input, kernel, stride, padding, dilation]` (the last five `ndim` each): cuDNN's buffer of one call.
@@ -71,8 +74,10 @@ pub fn conv_workspace(arguments: &mut Arguments<'_>, target: &Target) -> Result<
         output,
         transposed,
     };
-    let workspace = conv::conv_workspace(&call, target.gpu, &target.stack)
-        .map_err(|_| arguments.invalid("these sizes are no convolution"))?;
+    let workspace = conv::conv_workspace(&call, target.gpu, &target.stack).map_err(|error| match error {
+        InvalidConv::SizeOverflow => FormulaError::Overflow(SizeOverflow { op: "convolution" }),
+        _ => arguments.invalid("these sizes are no convolution"),
+    })?;
     // PyTorch tries the plans in order and takes the next one when the workspace is out of memory; the last ones need
     // none (facts/workspaces.md section 3; VGG-16 on the virtual RTX 3090 runs at batch 300 with 87 such failures).
     let bytes = workspace.bytes.at(target.end);

@@ -49,12 +49,12 @@ pub fn segmented_sort(arguments: &mut Arguments<'_>, target: &Target) -> Result<
 pub fn randperm(arguments: &mut Arguments<'_>, target: &Target) -> Result<Stages, FormulaError> {
     let items = arguments.size()?;
     let pair = if random_keys_fit_32_bits(items) { SortPair::Float32Int64 } else { SortPair::Int64Int64 };
-    let (key_bytes, key_bits) = match pair {
+    let (item_bytes, key_bits) = match pair {
         SortPair::Int64Int64 => (8, u64::BITS),
         _ => (4, u32::BITS),
     };
     let index_bytes = product("randperm", &[items, INDEX_BYTES])?;
-    let keys_bytes = product("randperm", &[items, key_bytes])?;
+    let keys_bytes = product("randperm", &[items, item_bytes])?;
     let cub_bytes = radix_sort_pairs_bytes(pair, items, key_bits, target.gpu)?;
     let mut steps = temporary(&[INDEX_BYTES]);
     steps.extend([
