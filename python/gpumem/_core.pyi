@@ -111,7 +111,6 @@ class ModelSpec:
         context: str | float | None = None,
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
-        cudnn_benchmark: bool = False,
     ) -> Report: ...
     def fits(
         self,
@@ -123,7 +122,6 @@ class ModelSpec:
         context: str | float | None = None,
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
-        cudnn_benchmark: bool = False,
     ) -> bool: ...
     def max_batch(
         self,
@@ -134,7 +132,6 @@ class ModelSpec:
         context: str | float | None = None,
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
-        cudnn_benchmark: bool = False,
     ) -> int: ...
     def timeline(
         self,
@@ -146,7 +143,6 @@ class ModelSpec:
         context: str | float | None = None,
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
-        cudnn_benchmark: bool = False,
     ) -> list[tuple[int, int, int, int, int, int, int, int, int]]: ...
     def __reduce__(self) -> tuple[Any, tuple[str]]: ...
     def __eq__(self, other: object, /) -> bool: ...

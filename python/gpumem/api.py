@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpumem._core import ModelSpec, Report
 
 # Keywords of `ModelSpec`'s methods; all others belong to `extract`.
-_TARGET_KEYWORDS = ("budget", "stack", "context", "alloc_conf", "library_workspaces", "cudnn_benchmark")
+_TARGET_KEYWORDS = ("budget", "stack", "context", "alloc_conf", "library_workspaces")
 # Batch sizes beyond this are not searched when every one must be traced.
 _LARGEST_TRACED_BATCH = 1 << 16
 

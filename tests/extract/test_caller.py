@@ -114,7 +114,8 @@ def test_models_built_in_inference_mode() -> None:
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch 2.9 brought these settings")
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 def test_the_new_precision_settings_may_be_in_use(precision: str) -> None:
-    conv = torch.backends.cudnn.conv
+    cudnn: Any = torch.backends.cudnn
+    conv = cudnn.conv
     before = conv.fp32_precision
     conv.fp32_precision = precision
     try:

@@ -31,7 +31,7 @@ def test_a_model_on_cuda_stays_there_and_answers_as_on_the_host() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(), nn.Flatten(), nn.Linear(8 * 36, 4))
     expected = extract(model, (3, 8, 8))
     model.cuda()
-    model.bank = torch.ones(1 << 20, device="cuda")  # type: ignore[assignment]
+    model.bank = torch.ones(1 << 20, device="cuda")
     model(torch.randn(2, 3, 8, 8, device="cuda")).sum().backward()
     before = _device_state()
     assert extract(model, (3, 8, 8)) == expected

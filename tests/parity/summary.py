@@ -93,6 +93,8 @@ def signature(line: dict[str, Any]) -> str:
     """Where the first difference is: CUDA's first frames, or else our op."""
     texts = line.get("differences") or ["(no difference recorded)"]
     text = str(texts[0])
+    if text.startswith("phases differ"):
+        return "the steps differ: layers are dropped at random on the host, so no traced step is the next one"
     if text.startswith("free of allocation"):
         op = re.search(r"bytes, (\S+) @", text)
         return f"free at another place: {op.group(1) if op else '?'}"

@@ -146,7 +146,7 @@ class Child:
 
 
 def _seed() -> None:
-    """The seeds of gpumem's traces (`gpumem.extraction.caller.random_state_kept`): same layer drop and host-made masks."""
+    """The seeds of gpumem's traces (`gpumem.extraction.caller.random_state_kept`): same layer drop and masks."""
     random.seed(0)
     torch.default_generator.manual_seed(0)
     numpy.random.seed(0)

@@ -38,7 +38,7 @@ def _main_tensor(output: Any) -> torch.Tensor | None:
         return output if output.is_floating_point() else None
     logits = _field(output, "logits")
     if logits is not None:
-        return logits
+        return logits  # type: ignore[no-any-return]
     if isinstance(output, Mapping):
         values = list(output.values())
     elif isinstance(output, (tuple, list)):
@@ -54,7 +54,7 @@ def model_loss(output: Any, target: Any) -> torch.Tensor:
     """The `loss` that the model itself returns."""
     loss = _field(output, "loss")
     assert loss is not None
-    return loss
+    return loss  # type: ignore[no-any-return]
 
 
 def cross_entropy(output: Any, target: Any) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Records what a traced step asks of the caching allocator: births and deaths of storages, scratch, layers, phases.
 
-A `Recorder` is a `TorchDispatchMode`: it sees every ATen call on a meta tensor after autograd and autocast. Where a CUDA
-kernel allocates otherwise than the meta kernel, a handler from the registry (`gpumem.extraction.ops`) answers instead.
+A `Recorder` is a `TorchDispatchMode`: it sees every ATen call on a meta tensor after autograd and autocast. Where a
+CUDA kernel allocates otherwise than the meta kernel, a handler (`gpumem.extraction.ops`) answers instead.
 Handlers record in the order in which CUDA requests memory; what they do not record is found in the outputs afterwards.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,6 +19,9 @@ from gpumem.errors import DataDependentError
 from gpumem.extraction.host_reads import is_harmless, where
 from gpumem.extraction.memory_format import is_contiguous
 from gpumem.extraction.operands import CHECKS, one_device
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Handler = Callable[["Recorder", Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -60,7 +63,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, handlers: dict[Any, Handler], verified: frozenset[str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.events: list[int] = []
         self.sizes: list[int] = []
         self.origins: list[tuple[int, int, int]] = []
@@ -158,7 +161,7 @@ class Recorder(TorchDispatchMode):
     # ------------------------------------------------------------------ what handlers call
 
     def alloc(self, nbytes: int, category: str | None = None) -> int:
-        """Record a request for `nbytes` and return its index; `free` ends it. Zero bytes are no request: use `scratch`."""
+        """Record a request for `nbytes` and return its index, which `free` ends. Zero bytes are no request."""
         index = len(self.sizes)
         self.sizes.append(nbytes)
         self.origins.append(self._origin())
@@ -322,7 +325,7 @@ class Temporaries:
         self._rec = rec
         self._live: list[int] = []
 
-    def __enter__(self) -> Temporaries:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -116,7 +116,6 @@ pub fn play(
                 outcome.peak.raise(now);
             }
             Action::Free(request) => allocator.free(blocks[request as usize]),
-            Action::EmptyCache => allocator.empty_cache(),
             Action::Mark(phase) => {
                 if let Some(last) = outcome.phases.last_mut() {
                     last.peak = phase_peak;

@@ -203,7 +203,6 @@ fn at_peak(spec: &ModelSpec, timeline: &Timeline, outcome: &Outcome) -> AtPeak {
             Action::Alloc(request) => alive[request as usize] = true,
             Action::Free(request) => alive[request as usize] = false,
             Action::Mark(next) => phase = next,
-            Action::EmptyCache => {}
         }
     }
     let mut breakdown: BTreeMap<&'static str, u64> = Category::ALL.iter().map(|c| (c.name(), 0)).collect();
@@ -276,7 +275,6 @@ pub struct TimelineRow {
 pub fn timeline(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Vec<TimelineRow>, Error> {
     let timeline = Timeline::new(spec, batch, &setting.target(End::Likely))?;
     let mut rows = Vec::with_capacity(timeline.actions.len());
-    let mut phase = Phase::Setup;
     play(&timeline, &setting.alloc_conf, Driver::unlimited(), |index, counters| {
         let action = timeline.actions[index];
         let (bytes, origin) = match action {
@@ -284,11 +282,7 @@ pub fn timeline(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Vec<T
                 let request = timeline.requests[request as usize];
                 (request.bytes, request.origin)
             }
-            Action::Mark(next) => {
-                phase = next;
-                (0, Origin { op: 0, layer: 0, phase })
-            }
-            Action::EmptyCache => (0, Origin { op: 0, layer: 0, phase }),
+            Action::Mark(phase) => (0, Origin { op: 0, layer: 0, phase }),
         };
         rows.push(TimelineRow { action, bytes, origin, counters });
     });

@@ -1,11 +1,9 @@
 //! From a spec to the exact list of requests and frees for one batch on one target.
 
-use std::collections::BTreeSet;
-
 use crate::error::Error;
 use crate::formula::{self, Step};
 use crate::spec::{Category, Event, ModelSpec, Origin, Phase};
-use crate::target::{LibraryWorkspaces, Target};
+use crate::target::Target;
 
 /// Steps that are played: state appears in the first, the second starts with leftovers of the first, and the third
 /// shows that nothing grows.
@@ -33,8 +31,6 @@ pub enum Action {
     Free(u32),
     /// A phase begins.
     Mark(Phase),
-    /// Give the driver back what is cached.
-    EmptyCache,
 }
 
 /// Requests and frees of setup and [`STEPS`] steps.
@@ -67,7 +63,6 @@ impl Timeline {
             slots: vec![[NONE; SLOTS]; spec.formulas.len()],
             kinds: spec.formulas.iter().map(|call| formula::kind_index(&call.kind).unwrap_or(usize::MAX)).collect(),
             stages: vec![None; spec.formulas.len()],
-            searched: BTreeSet::new(),
         };
         for step in &spec.steps {
             builder.play(step)?;
@@ -96,8 +91,6 @@ struct Builder<'a> {
     slots: Vec<[u32; SLOTS]>,
     kinds: Vec<usize>,
     stages: Vec<Option<formula::Stages>>,
-    /// Convolution calls that cuDNN has searched plans for.
-    searched: BTreeSet<Vec<i64>>,
 }
 
 impl Builder<'_> {
@@ -144,11 +137,6 @@ impl Builder<'_> {
             let stages = formula::expand(self.kinds[call], &arguments, self.target)
                 .map_err(|source| Error::Formula { op: self.op(origin), layer: self.layer(origin), source })?;
             self.stages[call] = Some(stages);
-            let searches = self.target.library_workspaces == LibraryWorkspaces::Benchmarked
-                && formula_call.kind == formula::library::CONV_WORKSPACE;
-            if searches && self.searched.insert(arguments) {
-                self.timeline.actions.push(Action::EmptyCache);
-            }
         }
         let steps = self.stages[call].as_ref().and_then(|stages| stages.get(stage)).cloned().unwrap_or_default();
         for step in steps {

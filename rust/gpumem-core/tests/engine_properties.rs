@@ -185,7 +185,7 @@ proptest! {
             match *action {
                 Action::Alloc(request) => alive.push(request),
                 Action::Free(request) => alive.retain(|&other| other != request),
-                Action::Mark(_) | Action::EmptyCache => {}
+                Action::Mark(_) => {}
             }
         }
         timeline.actions.extend(alive.into_iter().map(Action::Free));
@@ -211,7 +211,7 @@ proptest! {
                 .map(|action| match *action {
                     Action::Alloc(request) => bytes(request),
                     Action::Free(request) => -bytes(request),
-                    Action::Mark(_) | Action::EmptyCache => 0,
+                    Action::Mark(_) => 0,
                 })
                 .collect()
         };

@@ -67,7 +67,6 @@ pub(crate) fn setting(
     context: Option<Context>,
     alloc_conf: Option<&str>,
     library_workspaces: bool,
-    cudnn_benchmark: bool,
 ) -> PyResult<Setting> {
     let read = || -> Result<Setting, Error> {
         Ok(Setting {
@@ -77,11 +76,7 @@ pub(crate) fn setting(
             budget_bytes: budget.map(|bytes| bytes.0),
             context_override_bytes: context.map(|bytes| bytes.0),
             alloc_conf: AllocConf::parse(alloc_conf.unwrap_or_default())?,
-            library_workspaces: match (library_workspaces, cudnn_benchmark) {
-                (false, _) => LibraryWorkspaces::Zero,
-                (true, false) => LibraryWorkspaces::Modelled,
-                (true, true) => LibraryWorkspaces::Benchmarked,
-            },
+            library_workspaces: if library_workspaces { LibraryWorkspaces::Modelled } else { LibraryWorkspaces::Zero },
         })
     };
     read().map_err(to_python)

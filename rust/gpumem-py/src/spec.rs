@@ -38,7 +38,6 @@ fn timeline_row(row: report::TimelineRow) -> TimelineRow {
         Action::Alloc(request) => (0, request),
         Action::Free(request) => (1, request),
         Action::Mark(phase) => (2, phase as u32),
-        Action::EmptyCache => (3, 0),
     };
     let (origin, counters) = (row.origin, row.counters);
     (
@@ -130,7 +129,7 @@ impl ModelSpec {
     }
 
     /// Answer one what-if.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
     fn estimate(
         &self,
         py: Python<'_>,
@@ -141,14 +140,13 @@ impl ModelSpec {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
-        cudnn_benchmark: bool,
     ) -> PyResult<Report> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
         py.detach(|| report::estimate(&self.core, batch.0, &setting)).map(Report::from).map_err(to_python)
     }
 
     /// Whether the loop runs through at the upper end of the uncertainty.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
     fn fits(
         &self,
         py: Python<'_>,
@@ -159,14 +157,13 @@ impl ModelSpec {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
-        cudnn_benchmark: bool,
     ) -> PyResult<bool> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
         py.detach(|| search::fits(&self.core, batch.0, &setting)).map_err(to_python)
     }
 
     /// The largest batch that fits while the next one does not.
-    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
+    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
     fn max_batch(
         &self,
         py: Python<'_>,
@@ -176,18 +173,16 @@ impl ModelSpec {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
-        cudnn_benchmark: bool,
     ) -> PyResult<u64> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
         py.detach(|| search::max_batch(&self.core, &setting)).map_err(to_python)
     }
 
     /// Every action of setup and three steps, without a limit.
     ///
     /// Rows are `(kind, number, bytes, op, layer, phase, requested, allocated, reserved)`; `kind` is 0 for a request, 1 for
-    /// a free (`number` is then the request's), 2 for the begin of a phase (`number` is then the phase's), 3 where
-    /// the cache is emptied.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
+    /// a free (`number` is then the request's), 2 for the begin of a phase (`number` is then the phase's).
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
     fn timeline(
         &self,
         py: Python<'_>,
@@ -198,9 +193,8 @@ impl ModelSpec {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
-        cudnn_benchmark: bool,
     ) -> PyResult<Vec<TimelineRow>> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
         let rows = py.detach(|| report::timeline(&self.core, batch.0, &setting)).map_err(to_python)?;
         Ok(rows.into_iter().map(timeline_row).collect())
     }

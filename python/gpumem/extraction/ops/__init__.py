@@ -1,7 +1,7 @@
 """Per-op corrections: what CUDA's kernel requests where PyTorch's meta kernel allocates otherwise.
 
 One small file per op family. A file registers handlers (`@handles(aten.op.overload)`, see `registry.py`) and, where a
-composite op looks at the device to choose a kernel, choices (`@chooses("aten_name")`). Importing this package loads all.
+composite op looks at the device to choose a kernel, choices (`@chooses("aten_name")`). Importing this loads all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from gpumem.extraction.ops import (
     layer_norm,
     linalg,
     loss,
+    nll,
     optimizers,
     padding,
     pointwise,
@@ -67,6 +68,7 @@ __all__ = [
     "layer_norm",
     "linalg",
     "loss",
+    "nll",
     "optimizers",
     "padding",
     "pointwise",

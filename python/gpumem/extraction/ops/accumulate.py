@@ -27,12 +27,12 @@ _ENGINE_FRAME = "_engine_run_backward"
 def _use_counts(tensor: torch.Tensor) -> tuple[int, int]:
     tensor_any: Any = tensor
     storage = tensor.untyped_storage()
-    return tensor_any._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+    return tensor_any._use_count(), torch._C._storage_Use_Count(storage._cdata)
 
 
 class _Calibrate(TorchDispatchMode):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: tuple[int, int] | None = None
 
     @classmethod
@@ -62,7 +62,7 @@ def held_once_counts() -> tuple[int, int]:
         (left + right).sum().backward()
     if mode.counts is None:
         raise RuntimeError("the autograd engine did not add two gradients through aten::add")
-    return mode.counts
+    return mode.counts  # type: ignore[no-any-return]
 
 
 @handles(aten.add.Tensor)

@@ -57,10 +57,10 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     """`aten::linear` as CUDA runs it: the meta path adds the bias out of place."""
     if bias is not None:
         if x.dim() == 2:
-            return aten.addmm.default(bias, x, weight.t())
+            return aten.addmm.default(bias, x, weight.t())  # type: ignore[no-any-return]
         if x.is_contiguous() and bias.dim() == 1 and x.dim() >= 2:
             rows = math.prod(x.shape[:-1])
             flat = aten.addmm.default(bias, x.reshape(rows, x.shape[-1]), weight.t())
-            return flat.view(*x.shape[:-1], weight.shape[0])
+            return flat.view(*x.shape[:-1], weight.shape[0])  # type: ignore[no-any-return]
     output = aten.matmul.default(x, weight.t())
-    return output if bias is None else output.add_(bias)
+    return output if bias is None else output.add_(bias)  # type: ignore[no-any-return]

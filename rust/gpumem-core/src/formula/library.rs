@@ -16,9 +16,6 @@ pub fn cublas_workspace(arguments: &mut Arguments<'_>, target: &Target) -> Resul
     Ok(vec![vec![Step::Alloc { slot: 0, bytes }]])
 }
 
-/// The kind of [`conv_workspace`].
-pub const CONV_WORKSPACE: &str = "conv_workspace";
-
 /// `conv_workspace [direction, dtype, tf32_allowed, channels_last, transposed, groups, ndim, batch, in_channels,
 /// out_channels, input, kernel, stride, padding, dilation]` (the last five `ndim` each): cuDNN's buffer of one call.
 ///

@@ -78,7 +78,7 @@ type Formula = fn(&mut Arguments<'_>, &Target) -> Result<Stages, FormulaError>;
 /// Every kind that extraction may record, with what computes it and how its bytes are reported.
 const KINDS: &[(&str, Formula)] = &[
     ("batch_norm_channels_last", batch_norm::batch_norm_channels_last),
-    (library::CONV_WORKSPACE, library::conv_workspace),
+    ("conv_workspace", library::conv_workspace),
     ("cub_scan", cub::cub_scan),
     ("cublas_workspace", library::cublas_workspace),
     ("cudnn_attention_workspace", library::cudnn_attention_workspace),

@@ -48,13 +48,14 @@ pub fn context_bytes(gpu: &Gpu, stack: &Stack) -> ContextBytes {
 }
 
 /// Before lazy loading, every kernel of every loaded library is on the card from the start. The segment of the tensor
-/// that a report allocated is taken off. `high` is the largest report plus [`TRAINING_KERNELS_MIB`]: cuDNN 8 loads its
-/// sub-libraries at the first convolution.
+/// that a report allocated is taken off; `low` is the smallest report, `likely` the one nearest in card and version (the
+/// middle one where there are several), `high` the largest.
 fn eager_context(family: GpuFamily) -> ContextBytes {
     match family {
         GpuFamily::Volta => {
             // V100: 1,343 MiB after one tiny tensor, torch about 1.10 (transformers documentation, "Model training
-            // anatomy"); Titan V: 1,007 MiB with torch 1.3 (P pytorch#28394).
+            // anatomy"); Titan V: 1,007 MiB with torch 1.3 (P pytorch#28394). One report of the newer libraries, so 100
+            // MiB above it.
             mib(
                 1005,
                 1341,
@@ -66,11 +67,11 @@ fn eager_context(family: GpuFamily) -> ContextBytes {
             // RTX 3090: 1,687 MiB after `torch.Tensor(1).cuda()` with 1.8.2+cu111 (P pytorch#55277); 1,644 MiB with one
             // tensor in a 158 MiB segment, 1.7.1+cu110 (P pytorch#49877); 1,001 MiB used on the whole card
             // after one small tensor, version not given (P pytorch#54564).
-            mib(999, 1486, 1785, "reports: RTX 3090 with torch 1.7 and 1.8 (#49877, #55277, #54564)")
+            mib(999, 1486, 1685, "reports: RTX 3090 with torch 1.7 and 1.8 (#49877, #55277, #54564)")
         }
         // 843 MiB with torch 1.12.1+cu113 on an unnamed GPU (P pytorch#86493); 666,632,192 bytes eager with 1.13
         // (P pytorch#86509); 877 MiB on an RTX 2080 Ti with 1.6 (P pytorch#49877); 1,106 MB with 1.11 (P pytorch#74536).
-        _ => mib(636, 1000, 1785, "reports of other and unnamed GPUs (#86493, #86509, #49877, #74536)"),
+        _ => mib(636, 1000, 1685, "reports of other and unnamed GPUs (#86493, #86509, #49877, #74536)"),
     }
 }
 

@@ -30,11 +30,6 @@ impl Range {
 pub enum LibraryWorkspaces {
     /// As the rules of [`crate::workspace`] give them.
     Modelled,
-    /// The same under `torch.backends.cudnn.benchmark`: the first call of each shape searches and empties the cache.
-    ///
-    /// The search's own buffer is not modelled: it is no larger than what is free and gone when the cache is emptied
-    /// (facts/workspaces.md section 3), so it fails no run.
-    Benchmarked,
     /// Zero bytes, as with the virtual GPU's stub cuDNN: for comparing everything else with it.
     Zero,
 }
