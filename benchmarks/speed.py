@@ -23,7 +23,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-import gpumem.api as gpumem
+import gpumem
 
 RESULTS = Path(__file__).parent / "results" / "speed.md"
 MODELS = ("resnet50", "vit_b_16", "swin_b")
@@ -73,9 +73,7 @@ def compare_with_mem_tracker(name: str) -> str:
     spec = gpumem.extract(model, INPUT, optimizer="sgd")
     what_if = best_seconds(lambda: spec.fits(64, gpu=GPU), 20)
     largest = best_seconds(lambda: spec.max_batch(gpu=GPU), 20)
-    return (
-        f"| {name} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} | {what_if * 1e3:.2f} | {largest * 1e3:.1f} |"
-    )
+    return f"| {name} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} | {what_if * 1e3:.2f} | {largest * 1e3:.1f} |"
 
 
 def llama() -> str:
@@ -91,7 +89,7 @@ def llama() -> str:
     seconds = time.process_time() - start
     extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     parameters = sum(p.numel() for p in model.parameters()) / 1e9
-    return f"Llama, {parameters:.1f} billion parameters, bf16, AdamW: {seconds:.1f} s, {extra:.0f} MiB more resident memory."
+    return f"Llama, {parameters:.1f} billion parameters, bf16, AdamW: {seconds:.1f} s, {extra:.0f} MiB more resident."
 
 
 def main() -> None:
@@ -105,7 +103,7 @@ def main() -> None:
         "",
         f"`python benchmarks/speed.py`, torch {torch.__version__}, {platform.machine()}; CPU seconds of one thread.",
         "",
-        "| model | extraction, all batches (s) | MemTracker, one step, one batch (s) | ratio | what-if (ms) | max_batch (ms) |",
+        "| model | extraction, all batches (s) | MemTracker, one batch (s) | ratio | what-if (ms) | max_batch (ms) |",
         "|---|---|---|---|---|---|",
         *map(compare_with_mem_tracker, MODELS),
         "",

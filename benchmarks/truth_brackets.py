@@ -1,10 +1,10 @@
 """gpumem against 576 recorded brackets: the batch that trained on an RTX 3090, and the next larger one that did not.
 
     python -m benchmarks.truth_brackets run [models ...] [--layout nchw|nhwc] [--every N] [--again failed|all]
+    python -m benchmarks.truth_brackets ask              asks the traced specs again, after a change of the engine
     python -m benchmarks.truth_brackets summary          writes benchmarks/results/truth_brackets.md
 
-Resumable: answers in target/truth_brackets.jsonl, traced specs in target/truth_brackets/. `--again all` asks the specs
-again, `--retrace` traces again.
+Resumable: answers in target/truth_brackets.jsonl, traced specs in target/truth_brackets/; `--retrace` traces again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import gzip
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.truth.journal import Journal
@@ -37,9 +38,13 @@ def rows_by_key() -> dict[str, Row]:
     return {f"{row['model']} {row['layout']}": row for row in read_rows(SHARED_TRUTH / "timm_train_brackets.csv")}
 
 
-def _spec(row: Row, *, retrace: bool) -> ModelSpec:
+def _spec_path(row: Row) -> Path:
     # Several rows are one architecture with other weights.
-    path = SPECS / f"{row['timm_now']}-{row['img_size']}-{row['layout']}.json.gz"
+    return SPECS / f"{row['timm_now']}-{row['img_size']}-{row['layout']}.json.gz"
+
+
+def _spec(row: Row, *, retrace: bool) -> ModelSpec:
+    path = _spec_path(row)
     if path.exists() and not retrace:
         return ModelSpec.from_json(gzip.decompress(path.read_bytes()).decode())
     spec = trace(row)
@@ -145,7 +150,7 @@ def summary(journal: Journal) -> str:
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth_brackets")
-    parser.add_argument("action", choices=("run", "summary"))
+    parser.add_argument("action", choices=("run", "ask", "summary"))
     parser.add_argument("models", nargs="*", help="default: all")
     parser.add_argument("--layout", choices=("nchw", "nhwc"))
     parser.add_argument("--every", type=int, default=1, help="only every n-th row")
@@ -153,8 +158,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--retrace", action="store_true")
     arguments = parser.parse_args(argv)
     journal = Journal(JOURNAL)
+    rows = rows_by_key()
+    if arguments.action == "ask":
+        traced = [key for key, row in rows.items() if _spec_path(row).exists()]
+        journal.run(traced, lambda key: measure(rows[key], retrace=False), ROW_SECONDS, "all")
     if arguments.action == "run":
-        rows = rows_by_key()
         chosen = [
             key
             for key, row in rows.items()

@@ -27,7 +27,7 @@ class BudgetError(GpumemError, ValueError):
 
 
 class UnknownNameError(GpumemError, ValueError):
-    """A GPU, optimizer, precision, model or option name that gpumem does not know; the nearest names are in the hint."""
+    """A GPU, optimizer, precision, model or option name that gpumem does not know; the hint has the nearest."""
 
 
 class StackError(GpumemError, ValueError):

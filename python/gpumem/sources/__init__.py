@@ -34,8 +34,8 @@ def resolve(name: str, *, mode: str = "train", input: Any = None) -> Source:
             `config.json`, or a repository whose config is in the local cache), or `package.module:factory`, where the
             factory is called without arguments and returns a module or `(module, input)`.
         mode: `train` or `infer`; decides whether an input of a transformers model carries labels.
-        input: Input description that replaces the guess (see `gpumem.extraction.inputs.parse_input`). For a transformers
-            model, a bare shape is the shape of its main input, and the others follow.
+        input: Input description that replaces the guess (see `gpumem.extraction.inputs.parse_input`). For a
+            transformers model, a bare shape is the shape of its main input, and the others follow.
 
     Raises:
         UnknownNameError: if the library or module has no such name; the hint says which are near.

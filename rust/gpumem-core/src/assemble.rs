@@ -2,7 +2,9 @@
 
 use crate::error::Error;
 use crate::poly::Poly;
-use crate::spec::{About, Allocation, Batches, Category, Event, FormulaCall, LayerSpec, ModelSpec, Origin, Phase, SCHEMA_VERSION};
+use crate::spec::{
+    About, Allocation, Batches, Category, Event, FormulaCall, LayerSpec, ModelSpec, Origin, Phase, SCHEMA_VERSION,
+};
 
 /// What does not change with the batch, from the first trace.
 #[derive(Debug, Clone, PartialEq, Eq)]

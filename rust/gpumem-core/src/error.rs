@@ -53,7 +53,9 @@ pub enum Error {
         layer: String,
     },
     /// A size is no polynomial of degree two or less in the batch.
-    #[error("the size of an allocation of {op} in '{layer}' is not a polynomial in the batch: {sizes:?} bytes at {batches:?}")]
+    #[error(
+        "the size of an allocation of {op} in '{layer}' is not a polynomial in the batch: {sizes:?} bytes at {batches:?}"
+    )]
     NotPolynomial {
         /// ATen op that allocates.
         op: String,

@@ -52,9 +52,7 @@ impl Poly {
             }
         };
         let constant = 2 * y0 - linear * x0 - quadratic * x0 * x0;
-        Some(Self {
-            doubled: [constant.try_into().ok()?, linear.try_into().ok()?, quadratic.try_into().ok()?],
-        })
+        Some(Self { doubled: [constant.try_into().ok()?, linear.try_into().ok()?, quadratic.try_into().ok()?] })
     }
 
     fn doubled_at(&self, batch: i128) -> Option<i128> {

@@ -169,7 +169,9 @@ impl Event {
         Some(match tagged & ((1 << TAG_BITS) - 1) {
             0 => Self::Alloc(index),
             1 => Self::Free(index),
-            2 => Self::Scratch { call: index >> STAGE_BITS, stage: u8::try_from(index & ((1 << STAGE_BITS) - 1)).ok()? },
+            2 => {
+                Self::Scratch { call: index >> STAGE_BITS, stage: u8::try_from(index & ((1 << STAGE_BITS) - 1)).ok()? }
+            }
             _ => Self::Mark(*Phase::ALL.get(usize::try_from(payload).ok()?)?),
         })
     }

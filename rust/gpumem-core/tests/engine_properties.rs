@@ -33,9 +33,8 @@ struct Loop {
 }
 
 fn loops() -> impl Strategy<Value = Loop> {
-    let tensor = (0..3_000_000_u32, 1..4_000_000_u32, any::<bool>()).prop_map(
-        |(constant_bytes, bytes_per_sample, saved)| Tensor { constant_bytes, bytes_per_sample, saved },
-    );
+    let tensor = (0..3_000_000_u32, 1..4_000_000_u32, any::<bool>())
+        .prop_map(|(constant_bytes, bytes_per_sample, saved)| Tensor { constant_bytes, bytes_per_sample, saved });
     (prop::collection::vec(1..30_000_000_u32, 1..8), prop::collection::vec(tensor, 1..25), any::<bool>())
         .prop_map(|(params, forward, keeps_output)| Loop { params, forward, keeps_output })
 }
@@ -259,15 +258,13 @@ fn other_events_at_another_batch_are_reported_with_the_place() {
         categories,
         formulas: vec![],
     };
-    let plain = |batch, events| Trace {
-        batch,
-        events,
-        sizes: first.sizes.clone(),
-        arguments: vec![],
-        flops: vec![(0, 0)],
-    };
+    let plain =
+        |batch, events| Trace { batch, events, sizes: first.sizes.clone(), arguments: vec![], flops: vec![(0, 0)] };
     let mut other = first.events.clone();
     other.swap(3, 4);
     let error = assemble(structure, &[plain(2, first.events.clone()), plain(3, other)]).unwrap_err();
-    assert!(matches!(&error, Error::BatchDependent { first: 2, second: 3, position: 3, layer, .. } if layer == "encoder"), "{error}");
+    assert!(
+        matches!(&error, Error::BatchDependent { first: 2, second: 3, position: 3, layer, .. } if layer == "encoder"),
+        "{error}"
+    );
 }

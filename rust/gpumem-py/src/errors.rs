@@ -51,9 +51,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Unbounded { .. } => {
             SpecError::new_err((message, "check that the batch is the first dimension of the inputs".to_owned()))
         }
-        Error::NoBudget => {
-            BudgetError::new_err((message, "pass gpu=\"rtx3090\" or budget=\"24GB\"".to_owned()))
-        }
+        Error::NoBudget => BudgetError::new_err((message, "pass gpu=\"rtx3090\" or budget=\"24GB\"".to_owned())),
         Error::Target(_)
         | Error::Formula { .. }
         | Error::SizeOverflow { .. }
