@@ -108,7 +108,8 @@ def summary(journal: Journal) -> str:
     answered = [(row, result) for row, result in results if "largest" in result]
     if not answered:
         return "nothing was run yet\n"
-    ways = _ways(answered[0][1]["context_bytes"])
+    # The last answer's: a resumed run may hold some of an older table of contexts, until `ask`.
+    ways = _ways(answered[-1][1]["context_bytes"])
     lines = [
         "# Batches that trained on an RTX 3090, and the next larger ones that did not",
         "",

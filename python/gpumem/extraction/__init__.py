@@ -230,6 +230,7 @@ def _about(question: _Question, chosen: ChosenCriterion, recorder: Recorder) -> 
     assumptions = list(question.assumptions)
     if question.config.mode == "train" and question.criterion is None and question.step is None:
         assumptions.append(f"loss: {chosen.description}")
+    assumptions += [note for note in recorder.notes if note not in assumptions]
     major, minor = question.target.capability
     return {
         "model": type(question.model).__name__,

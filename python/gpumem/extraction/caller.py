@@ -69,10 +69,7 @@ def random_state_kept() -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     python_state, torch_state = random.getstate(), torch.default_generator.get_state()
     numpy_state = numpy.random.get_state() if numpy is not None else None
-    random.seed(0)
-    torch.default_generator.manual_seed(0)
-    if numpy is not None:
-        numpy.random.seed(0)
+    _seed()
     try:
         yield
     finally:
@@ -80,3 +77,23 @@ def random_state_kept() -> Iterator[None]:
         torch.default_generator.set_state(torch_state)
         if numpy is not None and numpy_state is not None:
             numpy.random.set_state(numpy_state)
+
+
+def _seed() -> None:
+    random.seed(0)
+    torch.default_generator.manual_seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+
+
+def random_was_drawn() -> bool:
+    """Whether a generator of `random_state_kept` moved on; call it inside. Seeds them again."""
+    before = _states()
+    _seed()
+    return before != _states()
+
+
+def _states() -> tuple[object, ...]:
+    numpy = sys.modules.get("numpy")
+    arrays = () if numpy is None else tuple(str(part) for part in numpy.random.get_state())
+    return random.getstate(), torch.default_generator.get_state().tolist(), arrays

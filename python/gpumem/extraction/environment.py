@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import sys
 import threading
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils import clip_grad
+
+from gpumem.errors import ExtractionError
+from gpumem.extraction.traceable import UNCOMPILED
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -136,21 +140,35 @@ class _Properties:
     name: str = "traced CUDA device"
 
 
+_NOTES = {
+    "Stream": "several CUDA streams were taken as one: each has its own cached blocks and cuBLAS workspace",
+    "empty_cache": "torch.cuda.empty_cache() of the program was left out: cached segments stay reserved",
+    "counter": "a memory counter of torch.cuda was answered with 0: what the program decides by it may differ",
+    "compile": UNCOMPILED,
+}
+"""What a program does that changes bytes and is not followed, with what the report says about it."""
+
 # Random generators, statistics and devices of `torch.cuda` that a model may set; nothing follows from them here.
 _IGNORED = (
-    "_lazy_init", "init", "synchronize", "empty_cache", "set_device", "set_stream", "manual_seed", "manual_seed_all",
+    "_lazy_init", "init", "synchronize", "set_device", "set_stream", "manual_seed", "manual_seed_all",
     "seed", "seed_all", "set_rng_state", "set_rng_state_all", "reset_peak_memory_stats",
     "reset_accumulated_memory_stats",
 )  # fmt: skip
+_ZERO = ("current_device", "initial_seed", "utilization")
 # Counters that a model may print. Zero, because the trace does not know an allocator.
-_ZERO = (
-    "current_device", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
-    "initial_seed", "utilization",
-)  # fmt: skip
+_COUNTERS = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 
 
-def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None]) -> list[tuple[Any, str, Any]]:
-    """The replacements that make this process look like one with a GPU of this compute capability."""
+def cuda_environment(
+    capability: tuple[int, int], clear_casts: Callable[[], None], note: Callable[[str], None]
+) -> list[tuple[Any, str, Any]]:
+    """The replacements that make this process look like one with a GPU of this compute capability.
+
+    Args:
+        capability: Compute capability.
+        clear_casts: Empties autocast's cache of casts.
+        note: Called with a sentence for the report when the program does what is not followed.
+    """
 
     def nothing(*args: Any, **kwargs: Any) -> None: ...
 
@@ -160,6 +178,19 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
     def always(value: Any) -> Callable[..., Any]:
         return lambda *args, **kwargs: value
 
+    def noted(what: str, value: Any) -> Callable[..., Any]:
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            note(_NOTES[what])
+            return value
+
+        return answer
+
+    def no_free_memory(*args: Any, **kwargs: Any) -> Any:
+        raise ExtractionError(
+            "the program asks how much GPU memory is free, which a trace does not know",
+            "trace the model with the choice that it makes by that already made",
+        )
+
     replacements: list[tuple[Any, str, Any]] = [
         (torch.cuda, "is_available", always(True)),
         (torch.cuda, "is_initialized", always(True)),
@@ -167,13 +198,17 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
         (torch.cuda, "device_count", always(1)),
         *((torch.cuda, name, nothing) for name in _IGNORED),
         *((torch.cuda, name, always(0)) for name in _ZERO),
+        *((torch.cuda, name, noted("counter", 0)) for name in _COUNTERS),
+        (torch.cuda, "memory_stats", noted("counter", collections.defaultdict(int))),
+        (torch.cuda, "mem_get_info", no_free_memory),
+        (torch.cuda, "empty_cache", noted("empty_cache", None)),
         # What `with torch.cuda.device(...)` calls; -1 says that there is nothing to go back to.
         (torch.cuda, "_exchange_device", always(-1)),
         (torch.cuda, "_maybe_exchange_device", always(-1)),
         (torch.cuda, "get_rng_state", lambda *args, **kwargs: torch.zeros(16, dtype=torch.uint8)),
         (torch.cuda, "get_device_properties", always(_Properties(*capability))),
         (torch.cuda, "get_device_name", always(_Properties.name)),
-        (torch.cuda, "Stream", always(_Stream)),
+        (torch.cuda, "Stream", noted("Stream", _Stream)),
         (torch.cuda, "Event", always(_Stream)),
         (torch.cuda, "current_stream", always(_Stream)),
         (torch.cuda, "default_stream", always(_Stream)),
@@ -190,7 +225,7 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
         # GradScaler and fused optimizers ask for it; the answer decides which kernels are called.
         (torch.backends.cudnn, "is_available", always(True)),
     ]
-    replacements += _without_compiler()
+    replacements += _without_compiler(lambda: note(_NOTES["compile"]))
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
         replacements += [
@@ -201,13 +236,24 @@ def cuda_environment(capability: tuple[int, int], clear_casts: Callable[[], None
     return replacements
 
 
-def _without_compiler() -> list[tuple[Any, str, Any]]:
+def _without_compiler(note: Callable[[], None]) -> list[tuple[Any, str, Any]]:
     """What runs compiled code in this thread uncompiled. Only when dynamo is loaded, which takes a second."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is None:
         return []
+
+    def uncompiled(callback: Any) -> None:
+        # None and False stand for code that is not to be compiled, as optimizers are.
+        if callback is not None and callback is not False:
+            note()
+
     if hasattr(dynamo, "_callback_from_stance"):
-        return [(dynamo, "_callback_from_stance", lambda callback: None)]
+        return [(dynamo, "_callback_from_stance", uncompiled)]
     # Before torch 2.6.
     set_eval_frame = dynamo.set_eval_frame
-    return [(dynamo, "set_eval_frame", lambda callback: set_eval_frame(None))]
+
+    def set_no_frame(callback: Any) -> Any:
+        uncompiled(callback)
+        return set_eval_frame(None)
+
+    return [(dynamo, "set_eval_frame", set_no_frame)]

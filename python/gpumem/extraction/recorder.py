@@ -58,6 +58,7 @@ class Recorder(TorchDispatchMode):
         depends_on_capability: Whether a kernel was chosen by compute capability.
         host_reads: `(op, layer)` of each read of a value that does not exist in a trace; a zero was returned.
         allow_host_reads: Answer every such read with zeros, instead of raising where it is not known to be harmless.
+        notes: Sentences for the report: what the program did that was not followed.
         failed_layer: The innermost layer whose forward pass raised, or None.
         unverified: ATen ops that were never part of a run whose events equal CUDA's.
     """
@@ -72,6 +73,7 @@ class Recorder(TorchDispatchMode):
         self.flops: dict[tuple[int, int], int] = {}
         self.host_reads: list[tuple[str, int]] = []
         self.allow_host_reads = False
+        self.notes: dict[str, None] = {}
         self.unverified: set[str] = set()
         self.ops: list[str] = []
         self.layers: list[str] = [""]
@@ -240,6 +242,10 @@ class Recorder(TorchDispatchMode):
                     op,
                 )
             self.host_reads.append((op, self._origin()[1]))
+
+    def note(self, sentence: str) -> None:
+        """Have the report say this, once."""
+        self.notes[sentence] = None
 
     def layer_path(self) -> str:
         """Dotted path of the module that is running."""

@@ -14,7 +14,7 @@ from torch import nn
 
 from gpumem.errors import GpumemError, InputError
 from gpumem.extraction.autocast import autocast_on_meta, clear_casts
-from gpumem.extraction.caller import caller_left, random_state_kept
+from gpumem.extraction.caller import caller_left, random_state_kept, random_was_drawn
 from gpumem.extraction.devices import META, CudaDevices
 from gpumem.extraction.environment import cuda_environment, patched
 from gpumem.extraction.failures import Subject, explained
@@ -62,7 +62,7 @@ def cuda_on_meta(rec: Recorder, target: KernelTarget) -> Iterator[None]:
     with (
         targeting(target),
         cuda_choices(),
-        patched(cuda_environment(target.capability, clear_casts)),
+        patched(cuda_environment(target.capability, clear_casts, rec.note)),
         autocast_on_meta(),
         CudaDevices(),
         rec,
@@ -153,6 +153,8 @@ class Tracer:
         with self._running() as (rec, model):
             self._loop(rec, model, batch, criterion, target)
             rec.recording = False
+            if random_was_drawn():
+                rec.note("random numbers were drawn on the host: what depends on them is one course of many (seed 0)")
         return rec
 
     def _loop(self, rec: Recorder, model: nn.Module, batch: int, criterion: Any, target: Any) -> None:

@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 from gpumem.errors import InputError
 from gpumem.extraction.structural import is_compiled
 
+UNCOMPILED = "traced without torch.compile: fused kernels keep fewer activations and other temporaries"
 _PARALLEL = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -29,11 +30,14 @@ def traceable(model: Any, mode: str) -> tuple[nn.Module, list[str]]:
             "pass the module itself; for names such as 'torchvision:resnet50' use gpumem.sources.resolve",
         )
     assumptions: list[str] = []
+    compiled = any(is_compiled(m) or getattr(m, "_compiled_call_impl", None) is not None for m in model.modules())
+    if compiled:
+        assumptions.append(UNCOMPILED)
     if is_compiled(model):
         model = model._orig_mod
-        assumptions.append("traced without torch.compile: fused kernels keep fewer activations and other temporaries")
     for path, module in model.named_modules():
         _refuse(path, module)
+    assumptions += _left_out(model)
     if mode == "train" and not any(parameter.requires_grad for parameter in model.parameters()):
         frozen = any(True for _ in model.parameters())
         raise InputError(
@@ -42,6 +46,18 @@ def traceable(model: Any, mode: str) -> tuple[nn.Module, list[str]]:
             "pass mode='infer'" + (", or unfreeze what is trained" if frozen else ""),
         )
     return model, assumptions
+
+
+def _left_out(model: nn.Module) -> list[str]:
+    """Hooks of parameters hold the parameters they were made for, of which the trace has none."""
+    hooked = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+    ]
+    if not hooked:
+        return []
+    return [f"gradient hooks of {len(hooked)} parameters ('{hooked[0]}') were left out: they are not run in a trace"]
 
 
 def _kind(value: Any) -> str:

@@ -1,5 +1,7 @@
 //! `ModelSpec`: what one traced loop asks of the allocator, for every batch size, as plain data.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -340,10 +342,32 @@ impl ModelSpec {
                 }
             }
         }
+        self.validate_carried()
+    }
+
+    /// One more step frees each allocation that earlier ones left to it once, and puts one of its own in its place.
+    fn validate_carried(&self) -> Result<(), Error> {
         let last = self.steps.last().map_or(&[][..], Vec::as_slice);
+        let mut requested = BTreeSet::new();
+        let mut released = BTreeSet::new();
+        for event in last {
+            match *event {
+                Event::Alloc(index) => {
+                    requested.insert(index);
+                }
+                Event::Free(index) => {
+                    released.insert(index);
+                }
+                Event::Scratch { .. } | Event::Mark(_) => {}
+            }
+        }
         for &(freed, left) in self.carried.iter().flatten() {
-            if !last.contains(&Event::Free(freed)) || !last.contains(&Event::Alloc(left)) {
-                return fault(format!("the carried pair {freed}, {left} is not of the last step"));
+            // Taken out, so that a second pair with one of them is a fault too.
+            let is_earlier = !requested.contains(&freed) && released.remove(&freed);
+            let stays = !released.contains(&left) && requested.remove(&left);
+            if !is_earlier || !stays {
+                let reason = format!("the carried pair {freed}, {left} is not of the last step");
+                return Err(Error::InvalidSpec { reason });
             }
         }
         Ok(())

@@ -51,7 +51,8 @@ impl Timeline {
     /// The timeline of `spec` at `batch` on `target`.
     ///
     /// # Errors
-    /// [`Error::ZeroBatch`], [`Error::OnlyBatch`], [`Error::SizeOverflow`] or [`Error::Formula`].
+    /// [`Error::ZeroBatch`], [`Error::OnlyBatch`], [`Error::SizeOverflow`] or [`Error::Formula`];
+    /// [`Error::InvalidSpec`] when something is freed twice.
     pub fn new(spec: &ModelSpec, batch: u64, target: &Target) -> Result<Self, Error> {
         spec.check_batch(batch)?;
         let mut builder = Builder {
@@ -59,6 +60,7 @@ impl Timeline {
             batch,
             target,
             timeline: Self::default(),
+            alive: Vec::new(),
             current: vec![NONE; spec.allocations.len()],
             slots: vec![[NONE; SLOTS]; spec.formulas.len()],
             kinds: spec.formulas.iter().map(|call| formula::kind_index(&call.kind).unwrap_or(usize::MAX)).collect(),
@@ -86,6 +88,8 @@ struct Builder<'a> {
     batch: u64,
     target: &'a Target,
     timeline: Timeline,
+    /// Whether each request has not been freed yet.
+    alive: Vec<bool>,
     /// The request that each allocation of the spec stands for now.
     current: Vec<u32>,
     slots: Vec<[u32; SLOTS]>,
@@ -103,7 +107,9 @@ impl Builder<'_> {
                     let bytes = bytes.ok_or_else(|| self.overflow(allocation.origin))?;
                     self.current[index as usize] = self.request(bytes, allocation.origin, allocation.category, false);
                 }
-                Event::Free(index) => self.free(self.current[index as usize]),
+                Event::Free(index) => {
+                    self.free(self.current[index as usize], self.spec.allocations[index as usize].origin)?
+                }
                 Event::Scratch { call, stage } => self.scratch(call as usize, usize::from(stage))?,
                 Event::Mark(phase) => self.timeline.actions.push(Action::Mark(phase)),
             }
@@ -118,13 +124,21 @@ impl Builder<'_> {
         let Ok(index) = u32::try_from(self.timeline.requests.len()) else { return NONE };
         self.timeline.requests.push(Request { bytes, origin, category, dispensable });
         self.timeline.actions.push(Action::Alloc(index));
+        self.alive.push(true);
         index
     }
 
-    fn free(&mut self, request: u32) {
-        if request != NONE {
-            self.timeline.actions.push(Action::Free(request));
+    fn free(&mut self, request: u32, origin: Origin) -> Result<(), Error> {
+        if request == NONE {
+            return Ok(());
         }
+        // A trace cannot do it; a file that was edited can.
+        if !std::mem::replace(&mut self.alive[request as usize], false) {
+            let reason = format!("{} in '{}' is freed twice", self.op(origin), self.layer(origin));
+            return Err(Error::InvalidSpec { reason });
+        }
+        self.timeline.actions.push(Action::Free(request));
+        Ok(())
     }
 
     fn scratch(&mut self, call: usize, stage: usize) -> Result<(), Error> {
@@ -147,7 +161,7 @@ impl Builder<'_> {
                 Step::TryAlloc { slot, bytes } => {
                     self.slots[call][usize::from(slot)] = self.request(bytes, origin, Category::Workspace, true);
                 }
-                Step::Free { slot } => self.free(self.slots[call][usize::from(slot)]),
+                Step::Free { slot } => self.free(self.slots[call][usize::from(slot)], origin)?,
             }
         }
         Ok(())

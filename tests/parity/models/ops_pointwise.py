@@ -14,7 +14,7 @@ logsigmoid softshrink hardshrink
 """
 _UNARY = """
 abs neg exp expm1 log log1p log2 sqrt rsqrt reciprocal sin cos tan tanh sigmoid erf erfc floor ceil round sign square
-asinh atan cosh sinh trunc frac exp2 lgamma digamma sinc logit
+asinh atan cosh sinh trunc frac exp2 lgamma sinc logit
 """
 
 

@@ -21,6 +21,8 @@ _HALF = (torch.float16, torch.bfloat16)
 _NAMES = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
 _DEFAULT_ORDER = (1, 2, 0, 3)
 _CUDNN_FIRST = (3, 1, 2, 0)
+# One head of key and value reaches the fused kernels without `enable_gqa` (virtual GPU; 2.8 takes the math path).
+_SINGLE_HEAD_SINCE = (2, 14)
 # cuDNN's dimension limit for batch and heads.
 _CUDNN_MAX_DIM = 65535
 
@@ -89,12 +91,17 @@ def _is_dense_batch(call: Attention) -> bool:
     )
 
 
+def _grouped(call: Attention) -> bool:
+    """Whether fused kernels may share heads of key and value: `enable_gqa`, or one head of each."""
+    return call.gqa or (call.key.shape[1] == call.value.shape[1] == 1 and torch_version() >= _SINGLE_HEAD_SINCE)
+
+
 def _heads_allowed(call: Attention) -> bool:
-    """Equal head counts; with `enable_gqa` (torch >= 2.5) those of key and value may divide the query's."""
+    """Equal head counts; with grouped queries (torch >= 2.5) those of key and value may divide the query's."""
     heads, key_heads, value_heads = (t.shape[1] for t in _tensors(call))
     if heads == key_heads == value_heads:
         return True
-    return call.gqa and key_heads == value_heads and heads % key_heads == 0
+    return _grouped(call) and key_heads == value_heads and heads % key_heads == 0
 
 
 def _last_dim_contiguous(call: Attention, ignore_singleton: bool) -> bool:
@@ -172,7 +179,7 @@ def _cudnn(call: Attention, capability: tuple[int, int]) -> bool:
     ):
         return False
     heads, key_heads, value_heads = (t.shape[1] for t in _tensors(call))
-    if call.gqa:
+    if _grouped(call):
         if heads % key_heads or heads % value_heads:
             return False
     elif not heads == key_heads == value_heads:

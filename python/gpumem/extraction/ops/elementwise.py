@@ -12,7 +12,9 @@ from gpumem.extraction.recorder import Recorder
 
 aten = torch.ops.aten
 # Nodes whose formula fills or combines its own temporary: in place on CUDA, out of place for subclass-like tensors.
-_FILLS_TEMPORARY = frozenset({"MaximumBackward0", "MinimumBackward0", "FmaxBackward0", "FminBackward0"})
+_FILLS_TEMPORARY = frozenset(
+    {"MaximumBackward0", "MinimumBackward0", "FmaxBackward0", "FminBackward0", "ClampBackward0"}
+)
 _COMBINES_TEMPORARY = frozenset({"MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0"})
 
 
@@ -23,7 +25,7 @@ def _node() -> str:
 
 @handles(aten.masked_fill.Scalar)
 def masked_fill(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """In place in the backward of `maximum` and its like."""
+    """In place in the backward of `maximum`, of `clamp` by tensors, and their like."""
     x, mask = args[0], args[1]
     if x.is_meta and x.shape == mask.shape and called_by_engine(rec) and _node() in _FILLS_TEMPORARY:
         return x
