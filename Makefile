@@ -40,7 +40,7 @@ format: setup ## Rewrite Rust and Python sources in the project's format
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format --quiet .
 
-lint-rust: ## rustfmt, clippy and rustdoc, warnings denied
+lint-rust: setup ## rustfmt, clippy and rustdoc, warnings denied
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
@@ -57,7 +57,7 @@ lint-structure: ## File sizes and the direction of imports
 
 check: lint-structure lint-rust lint-python ## All static checks
 
-test-rust: ## Unit, property, replay and documentation tests of the core
+test-rust: setup ## Unit, property, replay and documentation tests of the core
 	cargo test --workspace --release --locked --quiet
 
 test-python: setup ## pytest: contract, sources, CLI, extraction, parity

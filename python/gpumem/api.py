@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Keywords of `ModelSpec`'s methods; all others belong to `extract`.
 _TARGET_KEYWORDS = ("budget", "stack", "context", "alloc_conf", "library_workspaces")
-# Batch sizes beyond this are not searched when every one must be traced.
+# Batch sizes beyond this are not traced themselves: a loop over samples would take too long.
 _LARGEST_TRACED_BATCH = 1 << 16
 
 
@@ -22,9 +22,11 @@ def extract(model: nn.Module, input: Any = None, **keywords: Any) -> ModelSpec:
 
     Args:
         model: Any module; it is not modified and its weights are not read.
-        input: Shape of one sample; None asks the model.
-        **keywords: mode, precision, optimizer, criterion, step, channels_last, zero_grad, accumulate, clip_grad_norm,
-            gpu; `gpumem.extraction.extract` describes each.
+        input: Shape of one sample `(3, 224, 224)`, float32; with a type `((128,), torch.int64)`; an example tensor,
+            whose first dimension is the batch; a tuple of those for several inputs, or a mapping of argument names to
+            those. None asks the model.
+        **keywords: mode, precision, optimizer, criterion, target, step, channels_last, zero_grad, accumulate,
+            clip_grad_norm, gpu, batches, host_reads; `gpumem.extraction.extract` describes each.
 
     Returns:
         A `ModelSpec`, whose methods need no torch.
@@ -74,9 +76,9 @@ def estimate(model: nn.Module, input: Any = None, *, batch: int, **keywords: Any
     """
     batch = _checked_batch(batch)
     extraction, target = _split(keywords)
-    if batch == 1:
-        # Dimensions of size 1 change memory formats: ask for exactly that.
-        return extract(model, input, batches=(1,), **extraction).estimate(1, **target)
+    if batch <= _LARGEST_TRACED_BATCH:
+        # No polynomial is needed, and what changes at some batch size (padding, chunks, thresholds) is seen.
+        return extract(model, input, batches=(batch,), **extraction).estimate(batch, **target)
     try:
         spec = extract(model, input, **extraction)
     except BatchDependentError:
@@ -99,12 +101,27 @@ def max_batch(model: nn.Module, input: Any = None, **keywords: Any) -> int:
         DoesNotFitError: not even one sample fits.
         GpumemError: as for `estimate`.
     """
+    return largest(model, input, **keywords)[0]
+
+
+def largest(model: nn.Module, input: Any = None, **keywords: Any) -> tuple[int, Report]:
+    """The answer of `max_batch` together with the report of that batch size, whose trace confirmed it."""
     extraction, target = _split(keywords)
     try:
         spec = extract(model, input, **extraction)
     except BatchDependentError:
-        return _max_batch_by_tracing(model, input, extraction, target)
-    return spec.max_batch(**target)
+        spec = None
+    if spec is not None:
+        batch = spec.max_batch(**target)
+        report = spec.estimate(batch, **target)
+        if batch > _LARGEST_TRACED_BATCH:
+            return batch, report
+        traced = extract(model, input, batches=(batch,), **extraction).estimate(batch, **target)
+        if traced.requested_peak == report.requested_peak and traced.reserved_peak == report.reserved_peak:
+            return batch, traced
+    # The polynomials do not hold as far as that: the model changes at some batch size in between.
+    batch = _max_batch_by_tracing(model, input, extraction, target)
+    return batch, extract(model, input, batches=(batch,), **extraction).estimate(batch, **target)
 
 
 def _max_batch_by_tracing(model: nn.Module, input: Any, extraction: dict[str, Any], target: dict[str, Any]) -> int:

@@ -193,3 +193,16 @@ class Contrastive(nn.Module):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         features = self.linear(x)
         return {"loss": functional.cross_entropy(features @ features.T, torch.arange(len(x), device=x.device))}
+
+
+class WiderFrom(nn.Module):
+    """Keeps more from a batch size on that no default trace reaches."""
+
+    def __init__(self, batch: int = 100) -> None:
+        super().__init__()
+        self.batch = batch
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        return torch.cat([y] * 8, 1) if len(x) >= self.batch else y

@@ -66,6 +66,7 @@ ARGUMENTS: dict[str, tuple[type[GpumemError], str, dict[str, Any]]] = {
     "step without a step": (InputError, "never called", {"step": lambda m, o, b: m(b).sum().backward()}),
     "step in inference": (InputError, "mode is 'infer'", {"step": lambda m, o, b: None, "mode": "infer"}),
     "all frozen": (InputError, "requires_grad=False", {"model": models.mlp().requires_grad_(False)}),
+    "float token ids": (ExtractionError, r"torch.float32.*int64", {"model": nn.Sequential(nn.Embedding(9, 4))}),
     "no parameters": (InputError, "no parameters", {"model": nn.ReLU()}),
     "lazy": (InputError, "'0' .LazyLinear. has no shape yet", {"model": nn.Sequential(nn.LazyLinear(4))}),
     "DataParallel": (InputError, "spreads a model", {"model": nn.DataParallel(models.mlp())}),

@@ -42,3 +42,19 @@ def test_quadratic_sizes_are_polynomials() -> None:
     for batch in (50, 300):
         traced = extract(model, (8,), batches=(batch,)).estimate(batch)
         assert spec.estimate(batch).requested_peak == traced.requested_peak
+
+
+@pytest.mark.parametrize("batch", [99, 100, 3000])
+def test_a_threshold_beyond_the_traced_batches_is_seen(batch: int) -> None:
+    model = models.WiderFrom(100)
+    assert estimate(model, (8,), batch=batch) == extract(model, (8,), batches=(batch,)).estimate(batch)
+
+
+def test_the_largest_batch_is_confirmed_by_its_own_trace() -> None:
+    model = models.WiderFrom(100)
+    setting: dict[str, Any] = {"budget": "32MiB", "context": "1MiB"}
+    unconfirmed = extract(model, (8,)).max_batch(**setting)
+    batch = max_batch(model, (8,), **setting)
+    assert 100 < batch < unconfirmed
+    assert extract(model, (8,), batches=(batch,)).fits(batch, **setting)
+    assert not extract(model, (8,), batches=(batch + 1,)).fits(batch + 1, **setting)

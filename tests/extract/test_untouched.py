@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -147,3 +149,16 @@ def test_a_failure_does_not_change_the_next_answer() -> None:
     for way in WAYS.values():
         way(model)
     assert extract(model, SHAPE) == expected
+
+
+def test_dynamo_is_loaded_outside_of_the_traced_environment() -> None:
+    code = (
+        "import torch, gpumem\n"
+        "gpumem.extract(torch.nn.Linear(8, 4), (8,))\n"
+        "from torch._dynamo.device_interface import CudaInterface\n"
+        "print(CudaInterface.is_available.__module__, isinstance(torch.cuda.Event, type))\n"
+        "print(isinstance(CudaInterface.Event, type), CudaInterface.synchronize is torch.cuda.synchronize)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "False" not in done.stdout

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 _PEAKS = frozenset({"requested", "allocated", "sequence"})
 _ORDER = frozenset({"sequence"})
 _BF16 = "train amp-bf16 adamw"
-_FP32 = "train fp32 sgd(momentum)"
 
 KNOWN: Mapping[tuple[str, str], tuple[frozenset[str], str]] = {
     ("nn:rnn", _BF16): (
@@ -26,11 +25,6 @@ KNOWN: Mapping[tuple[str, str], tuple[frozenset[str], str]] = {
         _ORDER,
         "torch.as_tensor(number, device=...) in ASGD's first step makes a 4-byte storage that the trace does not see",
     ),
-    ("op:bce_with_logits_none", _BF16): (
-        _PEAKS,
-        "binary_cross_entropy_with_logits on CUDA: one buffer more in forward, in-place steps in backward",
-    ),
-    ("op:focal", _FP32): (_ORDER, "binary_cross_entropy_with_logits, reduction none: as above"),
     ("op:cumprod", _BF16): (
         _PEAKS,
         "cumprod_backward asks whether any input is zero: CUDA reads the answer and takes the short way",

@@ -157,7 +157,8 @@ def test_models_built_afterwards_have_their_weights() -> None:
     [
         ("resnet50", "names no library", "torchvision:resnet50, timm:resnet50"),
         ("", "names no library", "package.module:factory"),
-        ("timm:", "names no library", "package.module:factory"),
+        ("timm:", "names no model", "timm:NAME"),
+        (":", "names no library", "torchvision:NAME"),
         ("torchvision:resnet51", "torchvision has no model 'resnet51'", "nearest: resnet50"),
         ("torchvision:zzzzzz", "torchvision has no model 'zzzzzz'", "torchvision.models.list_models()"),
         ("timm:convnext_bas", "timm has no model 'convnext_bas'", "nearest: convnext_base"),

@@ -16,7 +16,7 @@ from gpumem._core import find_gpu, parse_alloc_conf
 from gpumem.cli import EXIT_DOES_NOT_FIT
 from gpumem.cli.arguments import parse_input, parse_optimizer
 from gpumem.cli.progress import progress
-from gpumem.errors import BatchDependentError, DoesNotFitError
+from gpumem.errors import DoesNotFitError
 from gpumem.render import WIDTH, gpus_text, report_text
 from gpumem.units import format_bytes, parse_bytes
 
@@ -72,17 +72,13 @@ class _Named:
     input: Any
     loop: dict[str, Any]
 
-    def spec(self) -> gpumem.ModelSpec:
-        with progress(f"tracing {self.description}"):
-            return api.extract(self.model, self.input, **self.loop)
-
     def estimate(self, batch: int, target: dict[str, Any]) -> gpumem.Report:
         with progress(f"tracing {self.description}"):
             return api.estimate(self.model, self.input, batch=batch, **self.loop, **target)
 
-    def max_batch(self, target: dict[str, Any]) -> int:
-        with progress(f"tracing {self.description} at every batch size asked for"):
-            return api.max_batch(self.model, self.input, **self.loop, **target)
+    def largest(self, target: dict[str, Any]) -> tuple[int, gpumem.Report]:
+        with progress(f"tracing {self.description}"):
+            return api.largest(self.model, self.input, **self.loop, **target)
 
 
 def _named(name: str, input_text: str | None, loop: dict[str, Any]) -> _Named:
@@ -222,7 +218,7 @@ def max_batch(
     loop = _loop(mode, precision, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, gpu)
     named = _named(model, input, loop)
     try:
-        largest, report = _largest(named, target)
+        largest, report = named.largest(target)
     except DoesNotFitError as error:
         if as_json:
             facts = {"budget_bytes": error.budget_bytes, "smallest_bytes": error.smallest_bytes}
@@ -236,18 +232,6 @@ def max_batch(
     limit = format_bytes(report.budget_bytes) if report.budget_bytes is not None else ""
     _show(f"Largest batch that fits {f'{gpu}, ' if gpu else ''}{limit}: {largest}\n")
     _show_report(named, report)
-
-
-def _largest(named: _Named, target: dict[str, Any]) -> tuple[int, gpumem.Report]:
-    """The largest batch and its report, from one trace where the model allows."""
-    on_target = {**target, "gpu": named.loop["gpu"]}
-    try:
-        spec = named.spec()
-    except BatchDependentError:
-        largest = named.max_batch(target)
-        return largest, named.estimate(largest, target)
-    largest = spec.max_batch(**on_target)
-    return largest, spec.estimate(largest, **on_target)
 
 
 @app.command()

@@ -134,7 +134,8 @@ def _question(model: nn.Module, description: Any, **options: Any) -> _Question:
         if guess is None:
             raise InputError(
                 f"the input of {type(model).__name__} is unknown",
-                "pass the shape of one sample, e.g. input=(3, 224, 224), or a mapping of argument names to shapes",
+                "pass the shape of one sample: input=(3, 224, 224), for token ids ((128,), torch.int64), or a mapping "
+                "of argument names to those; on the command line --input 3,224,224 or --input 128:int64",
             )
         description, text = guess
         assumptions.append(text)

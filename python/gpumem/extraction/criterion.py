@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -57,35 +57,58 @@ def model_loss(output: Any, target: Any) -> torch.Tensor:
     return loss  # type: ignore[no-any-return]
 
 
+def _answers(output: Any) -> list[torch.Tensor]:
+    """The main tensor, or every tensor of a list of alike ones: refined predictions, auxiliary heads."""
+    main = _main_tensor(output)
+    if main is None:
+        return []
+    if not isinstance(output, (tuple, list)):
+        return [main]
+    alike = [
+        value
+        for value in output
+        if isinstance(value, torch.Tensor) and value.shape == main.shape and value.is_floating_point()
+    ]
+    return alike if len(alike) == len(output) else [main]
+
+
+def _summed(loss: Callable[[torch.Tensor], torch.Tensor], output: Any) -> torch.Tensor:
+    first, *others = _answers(output)
+    total = loss(first)
+    for other in others:
+        total = total + loss(other)
+    return total
+
+
 def cross_entropy(output: Any, target: Any) -> torch.Tensor:
     """Cross-entropy with class indices; the classes are dimension 1."""
-    logits = _main_tensor(output)
-    assert logits is not None
-    return functional.cross_entropy(logits, target)
+    return _summed(lambda logits: functional.cross_entropy(logits, target), output)
 
 
 def token_cross_entropy(output: Any, target: Any) -> torch.Tensor:
     """Cross-entropy of `[batch, tokens, classes]` logits, flattened to rows."""
-    logits = _main_tensor(output)
-    assert logits is not None
-    return functional.cross_entropy(logits.flatten(0, -2), target.flatten())
+    return _summed(lambda logits: functional.cross_entropy(logits.flatten(0, -2), target.flatten()), output)
 
 
 def mean_square(output: Any, target: Any) -> torch.Tensor:
-    """Mean of squares of the main output."""
-    main = _main_tensor(output)
-    assert main is not None
-    return main.float().pow(2).mean()
+    """Mean of squares."""
+    return _summed(lambda main: main.float().pow(2).mean(), output)
 
 
 def choose_criterion(output: Any, batch: int) -> ChosenCriterion | None:
     """The default criterion for what a model returned at this batch size; None when nothing in it can be a loss."""
     if _field(output, "loss") is not None:
         return ChosenCriterion(model_loss, None, "the model's own .loss")
-    main = _main_tensor(output)
-    if main is None:
+    answers = _answers(output)
+    if not answers:
         return None
-    shape = tuple(main.shape)
+    chosen = _by_shape(tuple(answers[0].shape), batch)
+    if len(answers) == 1:
+        return chosen
+    return dataclasses.replace(chosen, description=f"{chosen.description}, summed over {len(answers)} outputs")
+
+
+def _by_shape(shape: tuple[int, ...], batch: int) -> ChosenCriterion:
     batched = len(shape) >= 2 and shape[0] == batch
     if batched and len(shape) == 2:
         return ChosenCriterion(cross_entropy, TensorSpec((), torch.int64), "cross-entropy with class indices")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -145,6 +146,8 @@ _NOTES = {
     "empty_cache": "torch.cuda.empty_cache() of the program was left out: cached segments stay reserved",
     "counter": "a memory counter of torch.cuda was answered with 0: what the program decides by it may differ",
     "compile": UNCOMPILED,
+    # Nodes are ordered by a counter of the thread that made them; on CUDA a backward pass has its own thread.
+    "create_graph": "a backward pass made a graph (create_graph): CUDA runs that one in another order",
 }
 """What a program does that changes bytes and is not followed, with what the report says about it."""
 
@@ -154,6 +157,7 @@ _IGNORED = (
     "seed", "seed_all", "set_rng_state", "set_rng_state_all", "reset_peak_memory_stats",
     "reset_accumulated_memory_stats",
 )  # fmt: skip
+_BF16_EMULATED = "including_emulation" in inspect.signature(torch.cuda.is_bf16_supported).parameters
 _ZERO = ("current_device", "initial_seed", "utilization")
 # Counters that a model may print. Zero, because the trace does not know an allocator.
 _COUNTERS = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
@@ -178,12 +182,24 @@ def cuda_environment(
     def always(value: Any) -> Callable[..., Any]:
         return lambda *args, **kwargs: value
 
+    def bf16_supported(including_emulation: bool = _BF16_EMULATED) -> bool:
+        # Every card can hold a bfloat16 tensor, which is what newer PyTorch takes for support.
+        return including_emulation or capability >= (8, 0)
+
     def noted(what: str, value: Any) -> Callable[..., Any]:
         def answer(*args: Any, **kwargs: Any) -> Any:
             note(_NOTES[what])
             return value
 
         return answer
+
+    run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        create_graph = args[3]
+        if create_graph:
+            note(_NOTES["create_graph"])
+        return run_backward(*args, **kwargs)
 
     def no_free_memory(*args: Any, **kwargs: Any) -> Any:
         raise ExtractionError(
@@ -194,13 +210,14 @@ def cuda_environment(
     replacements: list[tuple[Any, str, Any]] = [
         (torch.cuda, "is_available", always(True)),
         (torch.cuda, "is_initialized", always(True)),
-        (torch.cuda, "is_bf16_supported", always(capability >= (8, 0))),
+        (torch.cuda, "is_bf16_supported", bf16_supported),
         (torch.cuda, "device_count", always(1)),
         *((torch.cuda, name, nothing) for name in _IGNORED),
         *((torch.cuda, name, always(0)) for name in _ZERO),
         *((torch.cuda, name, noted("counter", 0)) for name in _COUNTERS),
         (torch.cuda, "memory_stats", noted("counter", collections.defaultdict(int))),
         (torch.cuda, "mem_get_info", no_free_memory),
+        (torch.autograd, "_engine_run_backward", backward),
         (torch.cuda, "empty_cache", noted("empty_cache", None)),
         # What `with torch.cuda.device(...)` calls; -1 says that there is nothing to go back to.
         (torch.cuda, "_exchange_device", always(-1)),

@@ -11,6 +11,8 @@ from gpumem.errors import DataDependentError, ExtractionError
 from gpumem.extraction.recorder import Recorder
 
 _HOST_MEETS_DEVICE = ("on the same device", "in the same device", "is not on the expected device")
+_WANTS_INTEGERS = "scalar types: Long, Int"
+_DTYPES_DIFFER = ("must have the same dtype", "should be the same")
 _NO_META_KERNEL = re.compile(r"'?aten::(\w+)'?.*\bmeta\b", re.IGNORECASE)
 # Composite functions that refuse meta tensors by themselves.
 _REFUSES_META = {
@@ -81,6 +83,16 @@ def _hint(text: str, path: str | None, phase: str, subject: Subject) -> str:
         return (
             "a tensor stays on the host when the model is moved to CUDA: register it as a buffer, keep modules in a "
             "ModuleList, or create it with device=x.device"
+        )
+    if _WANTS_INTEGERS in text:
+        return (
+            "inputs without a type are float32: give integers theirs, input=((128,), torch.int64) or by argument name "
+            "{'input_ids': ((128,), torch.int64)}; on the command line --input 128:int64 or input_ids=128:int64"
+        )
+    if path is not None and any(part in text for part in _DTYPES_DIFFER):
+        return (
+            "the exception is the model's own; an input without a type is float32: for a 16-bit model pass "
+            "precision='fp16' or 'bf16', or the input with its type, ((3, 224, 224), torch.float16)"
         )
     if path is not None:
         return "the exception is the model's own: check the input's shape, dtype and argument names"

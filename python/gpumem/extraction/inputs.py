@@ -63,8 +63,8 @@ def parse_input(description: Any) -> Any:
     if not _has_tensor(tree) and tree != {}:
         raise InputError(
             f"input {description!r} describes no tensor",
-            "give the shape of one sample, such as (3, 224, 224), a TensorSpec or an example tensor; several inputs as "
-            "a tuple or a mapping of those",
+            "give the shape of one sample, such as (3, 224, 224), with a type ((128,), torch.int64), or an example "
+            "tensor; several inputs as a tuple or a mapping of those",
         )
     return tree
 

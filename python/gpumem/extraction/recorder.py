@@ -234,11 +234,13 @@ class Recorder(TorchDispatchMode):
         """
         if not is_harmless():
             if not self.allow_host_reads:
+                path = self.layer_path()
+                place = f"'{path}'" if path else "the model itself"
                 raise DataDependentError(
-                    f"{op} in '{self.layer_path()}' reads tensor values on the host ({where()}), which a trace has not",
+                    f"{op} in {place} reads tensor values on the host ({where()}), which a trace has not",
                     "trace a part without it, replace it by a shape-based computation, or pass host_reads='zeros' to "
                     "answer zeros (the estimate then holds for inputs that behave so)",
-                    self.layer_path(),
+                    path,
                     op,
                 )
             self.host_reads.append((op, self._origin()[1]))
@@ -265,6 +267,10 @@ class Recorder(TorchDispatchMode):
         death = self._live.get(tensor.untyped_storage()._cdata)
         if death is not None:
             self.categories.setdefault(death.index, category)
+
+    def allocation_of(self, tensor: torch.Tensor) -> int:
+        """Index of the recorded allocation that holds this tensor."""
+        return self._live[tensor.untyped_storage()._cdata].index
 
     def _track(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()

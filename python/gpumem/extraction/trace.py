@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -96,6 +97,9 @@ class Tracer:
         *,
         allow_host_reads: bool = False,
     ) -> None:
+        if make_optimizer is not None:
+            # Optimizers load it at first use: it must not find the traced environment in place of torch.cuda.
+            importlib.import_module("torch._dynamo")
         # The structure is copied once; each run gets its own copy of that, since modules may cache tensors.
         with caller_left():
             self._structure = prepare_on_host(meta_copy(model), config)

@@ -43,7 +43,9 @@ def resolve(name: str, *, mode: str = "train", input: Any = None) -> Source:
     """
     library, colon, rest = name.partition(":")
     if not colon or not library or not rest:
-        examples = ", ".join(f"{known}:{name or 'NAME'}" for known in LIBRARIES)
+        if library in LIBRARIES:
+            raise UnknownNameError(f"{name!r} names no model", f"write {library}:NAME")
+        examples = ", ".join(f"{known}:{name if name and not colon else 'NAME'}" for known in LIBRARIES)
         raise UnknownNameError(f"model {name!r} names no library", f"write {examples} or package.module:factory")
     found = LIBRARIES.get(library)
     if found is not None:

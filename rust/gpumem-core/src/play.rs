@@ -1,13 +1,13 @@
 //! A timeline on the allocator: where spec and allocator meet.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::allocator::{AllocConf, Allocator, BlockId, Driver, OutOfMemory, StreamId};
 use crate::spec::Phase;
 use crate::timeline::{Action, Timeline};
 
 /// Bytes of the three quantities that `PyTorch` counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Bytes the program asked for.
     pub requested_bytes: u64,
@@ -26,7 +26,7 @@ impl Counters {
 }
 
 /// Peaks within one phase of one step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhasePeak {
     /// Step from 0; setup counts as step 0.
     pub step: usize,

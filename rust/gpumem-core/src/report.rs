@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::allocator::Driver;
 use crate::error::Error;
 use crate::play::{Counters, Outcome, PhasePeak, play};
 use crate::setting::Setting;
 use crate::spec::{Category, ModelSpec, Origin, Phase};
-use crate::target::End;
+use crate::target::{Capability, End};
 use crate::timeline::{Action, Timeline};
 
+/// CUDA 13 dropped Maxwell, Pascal and Volta (NVIDIA's release notes).
+const OLDEST_OF_CUDA_13: Capability = Capability::new(7, 5);
+
 /// A peak in bytes with both ends of its uncertainty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantity {
     /// No less than this is expected.
     pub low: u64,
@@ -24,25 +27,25 @@ pub struct Quantity {
 }
 
 /// What the bytes at the peak are for, by layer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerBytes {
     /// Module path, empty for the model itself and everything outside a module.
     pub path: String,
     /// Class of the module.
     pub kind: String,
     /// Requested bytes at the peak, by category.
-    pub requested_bytes: BTreeMap<&'static str, u64>,
+    pub requested_bytes: BTreeMap<String, u64>,
     /// Their sum.
     pub total_bytes: u64,
 }
 
 /// Where and how the run stopped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutOfMemoryReport {
     /// Step from 0.
     pub step: usize,
     /// Phase of the failing request.
-    pub phase: &'static str,
+    pub phase: String,
     /// Layer that asked.
     pub layer: String,
     /// ATen op that asked.
@@ -54,7 +57,7 @@ pub struct OutOfMemoryReport {
 }
 
 /// The answer to one what-if.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Model, input, loop, in words.
     pub model: String,
@@ -97,11 +100,11 @@ pub struct Report {
     /// Convolution calls whose workspace was out of memory, so that cuDNN takes a slower plan.
     pub num_ooms: u64,
     /// Requested bytes by category at the peak of allocated bytes; `rounding` is what blocks are larger.
-    pub breakdown: BTreeMap<&'static str, u64>,
+    pub breakdown: BTreeMap<String, u64>,
     /// The same by layer, largest first.
     pub layers: Vec<LayerBytes>,
     /// Where the peak is.
-    pub peak_phase: &'static str,
+    pub peak_phase: String,
     /// Peaks by step and phase.
     pub phases: Vec<PhasePeak>,
     /// What was assumed.
@@ -170,7 +173,7 @@ pub fn estimate(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Repor
         num_ooms: outcomes[1].num_ooms,
         breakdown,
         layers,
-        peak_phase,
+        peak_phase: peak_phase.name().to_owned(),
         phases: outcomes[1].phases.clone(),
         assumptions: assumptions(spec, batch, setting, context_source),
         unsupported: spec.about.unverified_ops.clone(),
@@ -184,7 +187,7 @@ fn out_of_memory(spec: &ModelSpec, timeline: &Timeline, failure: &crate::play::F
     let request = timeline.requests[request as usize];
     OutOfMemoryReport {
         step: failure.step,
-        phase: request.origin.phase.name(),
+        phase: request.origin.phase.name().to_owned(),
         layer: spec.layers[request.origin.layer as usize].path.clone(),
         op: spec.ops[request.origin.op as usize].clone(),
         requested_bytes: request.bytes,
@@ -192,7 +195,7 @@ fn out_of_memory(spec: &ModelSpec, timeline: &Timeline, failure: &crate::play::F
     }
 }
 
-type AtPeak = (BTreeMap<&'static str, u64>, Vec<LayerBytes>, &'static str);
+type AtPeak = (BTreeMap<String, u64>, Vec<LayerBytes>, Phase);
 
 /// Who holds the bytes when the allocated bytes are at their peak.
 fn at_peak(spec: &ModelSpec, timeline: &Timeline, outcome: &Outcome) -> AtPeak {
@@ -205,16 +208,16 @@ fn at_peak(spec: &ModelSpec, timeline: &Timeline, outcome: &Outcome) -> AtPeak {
             Action::Mark(next) => phase = next,
         }
     }
-    let mut breakdown: BTreeMap<&'static str, u64> = Category::ALL.iter().map(|c| (c.name(), 0)).collect();
-    let mut by_layer: BTreeMap<u32, BTreeMap<&'static str, u64>> = BTreeMap::new();
+    let mut breakdown: BTreeMap<String, u64> = Category::ALL.iter().map(|c| (c.name().to_owned(), 0)).collect();
+    let mut by_layer: BTreeMap<u32, BTreeMap<String, u64>> = BTreeMap::new();
     let mut total = 0_u64;
     for request in alive.iter().zip(&timeline.requests).filter_map(|(&alive, request)| alive.then_some(request)) {
-        let name = request.category.name();
-        *breakdown.entry(name).or_default() += request.bytes;
+        let name = request.category.name().to_owned();
+        *breakdown.entry(name.clone()).or_default() += request.bytes;
         *by_layer.entry(request.origin.layer).or_default().entry(name).or_default() += request.bytes;
         total += request.bytes;
     }
-    breakdown.insert("rounding", outcome.peak.allocated_bytes.saturating_sub(total));
+    breakdown.insert("rounding".to_owned(), outcome.peak.allocated_bytes.saturating_sub(total));
     let mut layers: Vec<LayerBytes> = by_layer
         .into_iter()
         .map(|(layer, requested_bytes)| LayerBytes {
@@ -225,7 +228,7 @@ fn at_peak(spec: &ModelSpec, timeline: &Timeline, outcome: &Outcome) -> AtPeak {
         })
         .collect();
     layers.sort_by(|a, b| b.total_bytes.cmp(&a.total_bytes).then_with(|| a.path.cmp(&b.path)));
-    (breakdown, layers, phase.name())
+    (breakdown, layers, phase)
 }
 
 fn assumptions(spec: &ModelSpec, batch: u64, setting: &Setting, context_source: &str) -> Vec<String> {
@@ -239,6 +242,12 @@ fn assumptions(spec: &ModelSpec, batch: u64, setting: &Setting, context_source: 
         found.push(format!(
             "kernels were chosen for compute capability {}, {} has {capability}: extract with gpu=\"{}\" for its own",
             spec.about.capability, setting.gpu.name, setting.gpu.name
+        ));
+    }
+    if setting.gpu.capability < OLDEST_OF_CUDA_13 && setting.stack.cuda.is_some_and(|cuda| cuda.major >= 13) {
+        found.push(format!(
+            "builds for CUDA 13 have no kernels for compute capability {capability}: pass the stack of your {}",
+            setting.gpu.name
         ));
     }
     if batch == 1 && !spec.traced_batches.contains(&1) {

@@ -101,19 +101,22 @@ impl Builder<'_> {
     fn play(&mut self, events: &[Event]) -> Result<(), Error> {
         for event in events {
             match *event {
-                Event::Alloc(index) => {
-                    let allocation = &self.spec.allocations[index as usize];
-                    let bytes = allocation.bytes.at(self.batch).and_then(|bytes| u64::try_from(bytes).ok());
-                    let bytes = bytes.ok_or_else(|| self.overflow(allocation.origin))?;
-                    self.current[index as usize] = self.request(bytes, allocation.origin, allocation.category, false);
-                }
+                Event::Alloc(index) => self.allocate(index)?,
                 Event::Free(index) => {
-                    self.free(self.current[index as usize], self.spec.allocations[index as usize].origin)?
+                    self.free(self.current[index as usize], self.spec.allocations[index as usize].origin)?;
                 }
                 Event::Scratch { call, stage } => self.scratch(call as usize, usize::from(stage))?,
                 Event::Mark(phase) => self.timeline.actions.push(Action::Mark(phase)),
             }
         }
+        Ok(())
+    }
+
+    fn allocate(&mut self, index: u32) -> Result<(), Error> {
+        let allocation = &self.spec.allocations[index as usize];
+        let bytes = allocation.bytes.at(self.batch).and_then(|bytes| u64::try_from(bytes).ok());
+        let bytes = bytes.ok_or_else(|| self.overflow(allocation.origin))?;
+        self.current[index as usize] = self.request(bytes, allocation.origin, allocation.category, false);
         Ok(())
     }
 
@@ -160,6 +163,14 @@ impl Builder<'_> {
                 }
                 Step::TryAlloc { slot, bytes } => {
                     self.slots[call][usize::from(slot)] = self.request(bytes, origin, Category::Workspace, true);
+                }
+                Step::Renew { slot, allocation } => {
+                    let Some(&former) = self.current.get(allocation as usize) else {
+                        let reason = format!("{} in '{}' names no allocation", self.op(origin), self.layer(origin));
+                        return Err(Error::InvalidSpec { reason });
+                    };
+                    self.slots[call][usize::from(slot)] = former;
+                    self.allocate(allocation)?;
                 }
                 Step::Free { slot } => self.free(self.slots[call][usize::from(slot)], origin)?,
             }

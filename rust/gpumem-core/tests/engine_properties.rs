@@ -241,9 +241,14 @@ fn a_damaged_spec_is_refused() {
     let mut twice = spec.clone();
     twice.steps[0].push(Event::Alloc(0));
     assert!(matches!(twice.validate(), Err(Error::InvalidSpec { .. })));
-    let mut dangling = spec;
+    let mut dangling = spec.clone();
     dangling.steps[1].push(Event::Free(10_000));
     assert!(matches!(dangling.validate(), Err(Error::InvalidSpec { .. })));
+    let mut carried_twice = spec;
+    let pairs = carried_twice.carried.as_mut().unwrap();
+    let first = pairs[0];
+    pairs.push(first);
+    assert!(matches!(carried_twice.validate(), Err(Error::InvalidSpec { .. })));
 }
 
 #[test]

@@ -7,6 +7,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use serde::Serialize;
 
+use crate::errors::SpecError;
+
 /// Peak bytes: the likely value and both ends of its uncertainty.
 #[pyclass(frozen, eq, get_all, module = "gpumem._core")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,13 +101,13 @@ impl Report {
 
     /// Where the allocated bytes are at their peak: setup, forward, backward or optimizer.
     #[getter]
-    fn peak_phase(&self) -> &'static str {
-        self.core.peak_phase
+    fn peak_phase(&self) -> String {
+        self.core.peak_phase.clone()
     }
 
     /// Requested bytes by category at the peak of allocated bytes; `rounding` is what blocks are larger.
     #[getter]
-    fn breakdown(&self) -> BTreeMap<&'static str, u64> {
+    fn breakdown(&self) -> BTreeMap<String, u64> {
         self.core.breakdown.clone()
     }
 
@@ -156,10 +158,24 @@ impl Report {
 
     fn __repr__(&self) -> String {
         let core = &self.core;
+        let fits = core.fits.map_or("None", |fits| if fits { "True" } else { "False" });
         format!(
-            "Report(batch={}, allocated_peak={}, reserved_peak={}, fits={:?})",
-            core.batch, core.allocated_peak.likely, core.reserved_peak.likely, core.fits
+            "Report(model={:?}, batch={}, allocated_peak={}, reserved_peak={}, fits={fits})",
+            core.model, core.batch, core.allocated_peak.likely, core.reserved_peak.likely
         )
+    }
+
+    /// Read the JSON form; what unpickling calls.
+    #[staticmethod]
+    #[pyo3(signature = (text, /))]
+    fn from_json(text: &str) -> PyResult<Self> {
+        let read: Result<report::Report, _> = serde_json::from_str(text);
+        let damaged = |error: serde_json::Error| SpecError::new_err((format!("damaged report: {error}"), String::new()));
+        read.map(Self::from).map_err(damaged)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        Ok((slf.py().get_type::<Self>().getattr("from_json")?, (slf.get().to_json()?,)))
     }
 }
 

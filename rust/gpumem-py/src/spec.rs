@@ -199,16 +199,21 @@ impl ModelSpec {
         Ok(rows.into_iter().map(timeline_row).collect())
     }
 
-    /// ATen overload names that `timeline_with` indexes.
+    /// ATen overload names that `timeline` indexes.
     #[getter]
     fn ops(&self) -> Vec<String> {
         self.core.ops.clone()
     }
 
-    /// Module paths that `timeline_with` indexes.
+    /// Module paths that `timeline` indexes.
     #[getter]
     fn layer_paths(&self) -> Vec<String> {
         self.core.layers.iter().map(|layer| layer.path.clone()).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        let about = &self.core.about;
+        format!("ModelSpec({:?}, {}, {}, {:?})", about.model, about.mode, about.precision, about.optimizer)
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {

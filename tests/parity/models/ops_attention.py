@@ -33,6 +33,11 @@ def _grouped(h: torch.Tensor) -> torch.Tensor:
     return f.scaled_dot_product_attention(_heads(h, 4), few, few, enable_gqa=True)
 
 
+def _multi_query(h: torch.Tensor) -> torch.Tensor:
+    one = _heads(h, 4)[:, :1]
+    return f.scaled_dot_product_attention(_heads(h, 4), one, one)
+
+
 class _SelfAttention(nn.Module):
     def __init__(self, need_weights: bool, batch_first: bool = True) -> None:
         super().__init__()
@@ -54,6 +59,7 @@ OPS: dict[str, Op] = {
     "sdpa_bool_mask": function("tokens", lambda h, x: _attend(h, _mask(h).bool())),
     "sdpa_learned_mask": function("tokens", lambda h, x: _attend(h, h[:, None, :, :64] * 1)),
     "sdpa_gqa": function("tokens", lambda h, x: _grouped(h)),
+    "sdpa_multi_query": function("tokens", lambda h, x: _multi_query(h)),
     "sdpa_contiguous": function("tokens", lambda h, x: _attend_to(_heads(h, 4).contiguous())),
     "sdpa_odd_head": function("tokens", lambda h, x: _attend_to(_heads(h, 4)[..., :30])),
     "sdpa_math": function("tokens", lambda h, x: _math(h)),

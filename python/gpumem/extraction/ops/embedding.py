@@ -26,6 +26,11 @@ def embedding(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     weight, indices = args[:2]
     if not weight.is_meta:
         return func(*args, **kwargs)
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+            f"{indices.dtype} instead (while checking arguments for embedding)"
+        )
     output = torch.empty((*indices.shape, *weight.shape[1:]), dtype=weight.dtype, device="meta")
     with Temporaries(rec) as tmp:
         if indices.dim() > 1:

@@ -24,17 +24,21 @@ def statistics_shape(x: torch.Tensor, normalized: list[int]) -> list[int]:
 
 
 def parameter_gradient_scratch(
-    rec: Recorder, rows: int, columns: int, weight: torch.Tensor | None, needs_weight: bool, needs_bias: bool
+    rec: Recorder, rows: int, columns: int, grad_weight: torch.Tensor | None, grad_bias: torch.Tensor | None
 ) -> None:
     """Partial blocks of the weight and bias gradients when there are many short rows, requested and freed now.
 
-    Formula `layer_norm_backward`: `[rows, columns, itemsize, weight_gradient (0/1), bias_gradient (0/1)]`. With more
-    than 65,536 rows and `columns / 32 < SMs / 2` the kernel writes `[blocks, columns]` partial sums per gradient, which
-    a reduction over the blocks adds into a new gradient (the one requested before is then freed: here the new one is
-    taken for the temporary, which changes no size and no time).
+    Formula `layer_norm_backward`: `[rows, columns, itemsize, weight_gradient, bias_gradient]`, the gradients as indices
+    of their allocations (-1: none). With more than 65,536 rows and `columns / 32 < SMs / 2` the kernel writes
+    `[blocks, columns]` partial sums per gradient, which a reduction over the blocks adds into a new gradient; the one
+    requested before is then freed.
     """
-    if weight is not None and (needs_weight or needs_bias):
-        rec.scratch("layer_norm_backward", [rows, columns, weight.element_size(), int(needs_weight), int(needs_bias)])
+    gradients = [gradient for gradient in (grad_weight, grad_bias) if gradient is not None]
+    if gradients:
+        weight, bias = (
+            -1 if gradient is None else rec.allocation_of(gradient) for gradient in (grad_weight, grad_bias)
+        )
+        rec.scratch("layer_norm_backward", [rows, columns, gradients[0].element_size(), weight, bias])
 
 
 @handles(aten.native_layer_norm.default)
@@ -72,5 +76,5 @@ def native_layer_norm_backward(rec: Recorder, func: Any, args: tuple[Any, ...], 
         rec.requested(grad_input, grad_weight, grad_bias)
         tmp.contiguous(grad)
         if columns:
-            parameter_gradient_scratch(rec, x.numel() // columns, columns, weight, mask[1], mask[2])
+            parameter_gradient_scratch(rec, x.numel() // columns, columns, grad_weight, grad_bias)
     return grad_input, grad_weight, grad_bias

@@ -63,8 +63,8 @@ def huber_loss(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     return output
 
 
-@handles(aten.soft_margin_loss.default)
-def soft_margin_loss(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@handles(aten.soft_margin_loss.default, aten.binary_cross_entropy.default)
+def loss_resized_in_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """All steps in place in one full-size result, whose mean is copied into it."""
     if not args[0].is_meta or _reduction(func, args, kwargs) == _NONE:
         return func(*args, **kwargs)

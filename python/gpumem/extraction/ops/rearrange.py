@@ -14,18 +14,18 @@ aten = torch.ops.aten
 
 @handles(aten.roll.default)
 def roll(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """One dimension: a contiguous copy, then the output. Several: one dimension after the other."""
+    """One dimension: a contiguous copy, then the output. Several: each rolled tensor lives until the last is made."""
     x = args[0]
     if not x.is_meta:
         return func(*args, **kwargs)
     dims = max(1, len(args[2]) if len(args) > 2 else 1)
     output = torch.empty(x.shape, dtype=x.dtype, device="meta")
     with Temporaries(rec) as tmp:
-        before = tmp.contiguous(x)
+        copy = tmp.contiguous(x)
         for _ in range(dims - 1):
-            after = tmp.alloc(x.numel() * x.element_size())
-            tmp.free(before)
-            before = after
+            tmp.alloc(x.numel() * x.element_size())
+            tmp.free(copy)
+            copy = None
         rec.requested(output)
     return output
 

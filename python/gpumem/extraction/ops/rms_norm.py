@@ -92,5 +92,5 @@ def fused_rms_norm_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwa
         rec.requested(grad_input, grad_weight)
         tmp.contiguous(grad)
         if columns:
-            parameter_gradient_scratch(rec, x.numel() // columns, columns, weight, grad_weight is not None, False)
+            parameter_gradient_scratch(rec, x.numel() // columns, columns, grad_weight, None)
     return grad_input, grad_weight

@@ -48,6 +48,17 @@ impl<'a> Arguments<'a> {
         usize::try_from(self.integer()?).map_err(|_| self.invalid("a count is negative"))
     }
 
+    /// The next integer as the index of an allocation of the trace; -1 is none.
+    ///
+    /// # Errors
+    /// [`FormulaError::Arguments`] when there is no integer or it is not an index.
+    pub fn allocation(&mut self) -> Result<Option<u32>, FormulaError> {
+        match self.integer()? {
+            -1 => Ok(None),
+            index => u32::try_from(index).map(Some).map_err(|_| self.invalid("an allocation is not an index")),
+        }
+    }
+
     /// The next integer as a flag.
     ///
     /// # Errors

@@ -189,7 +189,7 @@ mod tests {
             let mut live = Vec::new();
             for step in steps {
                 match step {
-                    Step::Alloc { slot, .. } | Step::TryAlloc { slot, .. } => {
+                    Step::Alloc { slot, .. } | Step::TryAlloc { slot, .. } | Step::Renew { slot, .. } => {
                         assert!(!live.contains(&slot));
                         live.push(slot);
                     }

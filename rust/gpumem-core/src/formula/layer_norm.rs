@@ -20,8 +20,6 @@ const PARTIALS_MAX_ELEMS: u64 = 1 << 20;
 pub struct LayerNormPartials {
     /// `[blocks, columns]` partial sums, kept until both gradients are reduced.
     pub partials_bytes: u64,
-    /// The gradient that replaces the one requested before.
-    pub gradient_bytes: u64,
     /// Scratch of the reduction over the blocks, freed before the next gradient is reduced.
     pub reduction: ReduceScratch,
 }
@@ -43,29 +41,28 @@ pub fn backward_partials(
     let kernel = ReduceKernel::new(ReduceOp::Sum, weight_itemsize);
     Ok(Some(LayerNormPartials {
         partials_bytes: product(OP, &[weight_itemsize, blocks, columns])?,
-        gradient_bytes: product(OP, &[weight_itemsize, columns])?,
         reduction: reduce_scratch(kernel, &[blocks, columns], &[columns, 1], &[true, false], gpu)?,
     }))
 }
 
-/// `layer_norm_backward [rows, columns, weight_itemsize, weight_gradient, bias_gradient]`, after the three gradients.
-///
-/// The gradient that is replaced keeps its allocation here and the new one is freed: no size and no time changes.
+/// `layer_norm_backward [rows, columns, weight_itemsize, weight_gradient, bias_gradient]`, after the three gradients; the
+/// last two are the allocations of the trace that the reductions replace, or -1.
 ///
 /// # Errors
 /// [`FormulaError`].
 pub fn layer_norm_backward(arguments: &mut Arguments<'_>, target: &Target) -> Result<Stages, FormulaError> {
     let (rows, columns, itemsize) = (arguments.size()?, arguments.size()?, arguments.size()?);
-    let wanted = [arguments.flag()?, arguments.flag()?];
+    let wanted = [arguments.allocation()?, arguments.allocation()?];
     let Some(scratch) = backward_partials(rows, columns, itemsize, target.gpu)? else {
         return Ok(vec![vec![]]);
     };
-    // Slots 0 and 1: partial sums of weight and bias; 2: the new gradient; 3 and 4: the reduction's.
-    let gradients = || (0_u8..).zip(wanted).filter(|(_, is_wanted)| *is_wanted).map(|(slot, _)| slot);
-    let mut steps: Vec<Step> = gradients().map(|slot| Step::Alloc { slot, bytes: scratch.partials_bytes }).collect();
-    for _ in gradients() {
+    // Slots 0 and 1: partial sums of weight and bias; 2: the gradient requested before; 3 and 4: the reduction's.
+    let gradients = || (0_u8..).zip(wanted).filter_map(|(slot, gradient)| Some((slot, gradient?)));
+    let mut steps: Vec<Step> =
+        gradients().map(|(slot, _)| Step::Alloc { slot, bytes: scratch.partials_bytes }).collect();
+    for (_, allocation) in gradients() {
         steps.extend([
-            Step::Alloc { slot: 2, bytes: scratch.gradient_bytes },
+            Step::Renew { slot: 2, allocation },
             Step::Alloc { slot: 3, bytes: scratch.reduction.buffer_bytes },
             Step::Alloc { slot: 4, bytes: scratch.reduction.semaphore_bytes },
             Step::Free { slot: 4 },
@@ -73,7 +70,7 @@ pub fn layer_norm_backward(arguments: &mut Arguments<'_>, target: &Target) -> Re
             Step::Free { slot: 2 },
         ]);
     }
-    let mut reversed: Vec<u8> = gradients().collect();
+    let mut reversed: Vec<u8> = gradients().map(|(slot, _)| slot).collect();
     reversed.reverse();
     steps.extend(reversed.into_iter().map(|slot| Step::Free { slot }));
     Ok(vec![steps])
@@ -82,6 +79,7 @@ pub fn layer_norm_backward(arguments: &mut Arguments<'_>, target: &Target) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::{End, LibraryWorkspaces, Stack};
 
     #[test]
     fn measured_shapes() {
@@ -104,5 +102,26 @@ mod tests {
             let found = scratch.map(|s| (s.partials_bytes, s.reduction.buffer_bytes, s.reduction.semaphore_bytes));
             assert_eq!(found, measured, "{gpu} {rows} {columns}");
         }
+    }
+
+    #[test]
+    fn reductions_replace_the_gradients() {
+        let target = Target {
+            gpu: Gpu::by_name("rtx3090").unwrap(),
+            stack: Stack::MEASURED,
+            library_workspaces: LibraryWorkspaces::Zero,
+            end: End::Likely,
+        };
+        let steps = |arguments: &[i64]| {
+            layer_norm_backward(&mut Arguments::new("layer_norm_backward", arguments), &target).unwrap().remove(0)
+        };
+        let renewed = |steps: &[Step]| {
+            let allocation =
+                |step: &Step| if let Step::Renew { allocation, .. } = step { Some(*allocation) } else { None };
+            steps.iter().filter_map(allocation).collect::<Vec<_>>()
+        };
+        assert_eq!(renewed(&steps(&[65_537, 96, 4, 7, 8])), [7, 8]);
+        assert_eq!(renewed(&steps(&[65_537, 96, 4, -1, 8])), [8]);
+        assert_eq!(steps(&[65_536, 96, 4, 7, 8]), []);
     }
 }

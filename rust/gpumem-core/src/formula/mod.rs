@@ -41,6 +41,13 @@ pub enum Step {
         /// Requested bytes.
         bytes: u64,
     },
+    /// Request the bytes of an allocation of the trace anew: a kernel replaces an output it had requested before.
+    Renew {
+        /// Names the former request for a later `Free`.
+        slot: u8,
+        /// Index into [`crate::spec::ModelSpec::allocations`]; its end frees the new request.
+        allocation: u32,
+    },
     /// End the allocation of this slot.
     Free {
         /// The slot to free; freeing a slot of zero bytes does nothing.

@@ -9,7 +9,11 @@ use crate::target::Target;
 /// # Errors
 /// [`FormulaError`] for other arguments or an overflow.
 pub fn reduce(arguments: &mut Arguments<'_>, target: &Target) -> Result<Stages, FormulaError> {
-    let kernel = ReduceKernel::of(arguments.size()?, arguments.size()?);
+    let (acc_bytes, input_vec) = (arguments.size()?, arguments.size()?);
+    if input_vec == 0 {
+        return Err(arguments.invalid("a kernel reads at least one input at once"));
+    }
+    let kernel = ReduceKernel::of(acc_bytes, input_vec);
     let dims = arguments.count()?;
     let sizes = arguments.sizes(dims)?;
     let strides = arguments.sizes(dims)?;

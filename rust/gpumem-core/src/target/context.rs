@@ -32,10 +32,10 @@ pub fn context_bytes(gpu: &Gpu, stack: &Stack) -> ContextBytes {
         GpuFamily::PreVolta | GpuFamily::Volta | GpuFamily::Turing => {
             // P pytorch#86509: 287,047,680 B incl. a 2 MiB segment, lazy, torch 1.13, GPU not named; 319 MiB for a
             // plain CUDA program on a Titan V (P pytorch#28394).
-            (272, 150, "one report of an unnamed GPU with torch 1.13 (workspaces.md 1); not read on this family")
+            (272, 150, "none reported for this family; one unnamed GPU with torch 1.13 (pytorch#86509)")
         }
         GpuFamily::AmpereDatacenter => (414, 100, "single report: A100-SXM4-40GB, cu128 (keys_values#92)"),
-        GpuFamily::AmpereConsumer => (414, 150, "A100's report taken over (workspaces.md 1); not read on this family"),
+        GpuFamily::AmpereConsumer => (414, 150, "none reported for this family; an A100's (keys_values#92)"),
         GpuFamily::Ada => (426, 100, "single reports: RTX 6000 Ada idle (unsloth-zoo#1053), L40S training (#3214)"),
         GpuFamily::Hopper => (512, 100, "single report: H200, torch 2.8 (sglang#11716), by subtraction"),
         GpuFamily::BlackwellDatacenter => {
