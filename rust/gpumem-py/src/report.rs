@@ -170,7 +170,8 @@ impl Report {
     #[pyo3(signature = (text, /))]
     fn from_json(text: &str) -> PyResult<Self> {
         let read: Result<report::Report, _> = serde_json::from_str(text);
-        let damaged = |error: serde_json::Error| SpecError::new_err((format!("damaged report: {error}"), String::new()));
+        let damaged =
+            |error: serde_json::Error| SpecError::new_err((format!("damaged report: {error}"), String::new()));
         read.map(Self::from).map_err(damaged)
     }
 
