@@ -14,7 +14,7 @@ from tests.parity.virtual import ROOT
 
 RESULTS = ROOT / "target" / "parity-sweep.jsonl"
 REPORT = ROOT / "benchmarks" / "results" / "parity.md"
-VERIFIED = ROOT / "python" / "gpumem" / "extract" / "ops" / "verified.txt"
+VERIFIED = ROOT / "python" / "gpumem" / "extraction" / "ops" / "verified.txt"
 _FAMILY_TITLES = {
     "tv": "torchvision",
     "timm": "timm",

@@ -156,15 +156,20 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.parity.sweep", description=__doc__.split("\n")[0])
     parser.add_argument("action", choices=("run", "truth", "summary"))
-    parser.add_argument("families", nargs="*", default=_FAMILIES, choices=_FAMILIES)
+    # No `choices`: argparse checks an absent list against them as one value.
+    parser.add_argument("families", nargs="*", help=f"of {', '.join(_FAMILIES)}; all when none is named")
     parser.add_argument("--shard", default="0/1", help="part i of n, as i/n")
     parser.add_argument("--again", choices=("none", "off", "all"), default="none")
     arguments = parser.parse_args(argv)
+    families = arguments.families or _FAMILIES
+    unknown = set(families) - set(_FAMILIES)
+    if unknown:
+        parser.error(f"unknown families {sorted(unknown)}, known: {', '.join(_FAMILIES)}")
     torch.set_num_threads(1)
     if arguments.action == "summary":
         write_summary()
     else:
-        run(arguments.families, arguments.shard, arguments.again, arguments.action == "truth")
+        run(families, arguments.shard, arguments.again, arguments.action == "truth")
     return 0
 
 
