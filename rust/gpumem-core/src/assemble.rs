@@ -182,6 +182,12 @@ fn categories(steps: &[Vec<Event>], structure: &Structure) -> Vec<Category> {
                     region += 1;
                 }
                 Event::Alloc(index) => {
+                    // A user's own step has no marks inside: the engine's requests tell where backward begins.
+                    let phase = structure.origins[index as usize].phase;
+                    if phase != phase_now {
+                        phase_now = phase;
+                        region += 1;
+                    }
                     born[index as usize] = (region, step);
                     // Alive at the end unless a free says otherwise: a result that is kept.
                     if phase_now == Phase::Forward {
