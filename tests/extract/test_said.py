@@ -86,3 +86,10 @@ def test_free_memory_is_not_made_up() -> None:
 
     with pytest.raises(ExtractionError, match="how much GPU memory is free"):
         _assumptions(models.After(by_free_memory))
+
+
+def test_parameters_of_another_dtype_are_said() -> None:
+    spec = extract(nn.Linear(8, 2).bfloat16(), ((8,), torch.bfloat16))
+    said = spec.estimate(4).assumptions
+
+    assert "parameters stay as the model has them: bfloat16" in said

@@ -23,7 +23,7 @@ from gpumem.extraction.recorder import Recorder
 from gpumem.extraction.target import KernelTarget
 from gpumem.extraction.trace import Tracer
 from gpumem.extraction.traceable import traceable
-from gpumem.loop import Criterion, LoopConfig, Step
+from gpumem.loop import PURE_DTYPES, Criterion, LoopConfig, Step
 
 # Never 1: a dimension of size 1 changes contiguity and memory formats. The last one checks the polynomials; it is
 # beyond 64, so that batches padded to a power of two up to that, or cut into chunks of it, are noticed.
@@ -231,6 +231,9 @@ def _about(question: _Question, chosen: ChosenCriterion, recorder: Recorder) -> 
     assumptions = list(question.assumptions)
     if question.config.mode == "train" and question.criterion is None and question.step is None:
         assumptions.append(f"loss: {chosen.description}")
+    kept = {str(p.dtype).removeprefix("torch.") for p in question.model.parameters() if p.is_floating_point()}
+    if question.config.precision not in PURE_DTYPES and kept - {"float32"}:
+        assumptions.append(f"parameters stay as the model has them: {', '.join(sorted(kept))}")
     assumptions += [note for note in recorder.notes if note not in assumptions]
     major, minor = question.target.capability
     return {
