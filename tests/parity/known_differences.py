@@ -25,25 +25,29 @@ KNOWN: Mapping[tuple[str, str], tuple[frozenset[str], str]] = {
         _ORDER,
         "torch.as_tensor(number, device=...) in ASGD's first step makes a 4-byte storage that the trace does not see",
     ),
-    ("op:cumprod", _BF16): (
-        _PEAKS,
-        "cumprod_backward asks whether any input is zero: CUDA reads the answer and takes the short way",
-    ),
-    ("op:embedding_bag_sum", _BF16): (
+    ("op:embedding_bag_max", _BF16): (
         _ORDER,
-        "embedding_bag's backward sorts the indices on CUDA (scratch of a few hundred bytes), not recorded",
+        "embedding_bag's backward makes its gradient contiguous first on CUDA; the trace has no such copy",
     ),
-    ("op:scatter_reduce_amax", _BF16): (
+    ("op:embedding_bag_sum", _FP32): (
+        _ORDER,
+        "embedding_bag's backward sorts the indices on CUDA: scratch of a few hundred bytes, not recorded",
+    ),
+    ("op:embedding_max_norm", _BF16): (
+        _ORDER,
+        "embedding_renorm_ sorts the indices on CUDA to find each row once: scratch, not recorded",
+    ),
+    ("op:scatter_reduce_amax", _FP32): (
         _PEAKS,
-        "ScatterReduceBackward multiplies the gradient by a mask; the product is one buffer more on CUDA",
+        "ScatterReduceBackward multiplies the gradient by a mask: one buffer more on CUDA",
     ),
-    ("op:trace", _BF16): (
-        frozenset({"requested", "sequence"}),
-        "trace is diagonal().sum() on CUDA, with its gradient in fp32; the meta kernel keeps the 16-bit type",
+    ("op:solve", _FP32): (
+        _ORDER,
+        "batched LU on CUDA makes arrays of pointers and a flag for the errors, a few hundred bytes, not recorded",
     ),
-    ("op:var_mean", _BF16): (
+    ("op:sum_last", _FP32): (
         _PEAKS,
-        "VarMeanBackward adds the two parts of the gradient out of place on CUDA",
+        "an expanded (stride 0) gradient reaches a matrix product: cuBLAS cannot read it, CUDA clones it first",
     ),
 }
 """`(model, setting)` to what differs (names of `Comparison.off`) and why."""

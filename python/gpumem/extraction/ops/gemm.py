@@ -25,26 +25,13 @@ def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
     )
 
 
-@handles(aten.mm.default, aten.bmm.default)
+@handles(aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
 def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`mm` and `bmm`."""
-    left, right = args[0], args[1]
+    """The product of the last two operands; an addend is read by the epilogue or copied into the output."""
+    left, right = args[-2:]
     if not _fits(left, right):
         return func(*args, **kwargs)
-    output = torch.empty((*left.shape[:-1], right.shape[-1]), dtype=left.dtype, device="meta")
-    rec.requested(output)
-    rec.cublas_call()
-    rec.count_flops(2 * output.numel() * left.shape[-1])
-    return output
-
-
-@handles(aten.addmm.default, aten.baddbmm.default)
-def matrix_product_plus(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`addmm` and `baddbmm`: the addend is read by the epilogue or copied into the output."""
-    left, right = args[1], args[2]
-    if not _fits(left, right):
-        return func(*args, **kwargs)
-    # PyTorch's own meta kernel is a decomposition in Python.
+    # PyTorch's own meta kernels of the sums are decompositions in Python.
     output = torch.empty((*left.shape[:-1], right.shape[-1]), dtype=left.dtype, device="meta")
     rec.requested(output)
     rec.cublas_call()
