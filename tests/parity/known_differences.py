@@ -11,6 +11,7 @@ from collections.abc import Mapping
 _PEAKS = frozenset({"requested", "allocated", "sequence"})
 _ORDER = frozenset({"sequence"})
 _BF16 = "train amp-bf16 adamw"
+_FP32 = "train fp32 sgd(momentum)"
 
 KNOWN: Mapping[tuple[str, str], tuple[frozenset[str], str]] = {
     ("nn:rnn", _BF16): (
