@@ -110,8 +110,7 @@ def wide_models(families: list[str]) -> list[str]:
 def cases_of(reference: str) -> Iterator[tuple[str, Case]]:
     """`(setting, case)` of one model in the settings that all models run in."""
     family, _, name = reference.partition(":")
-    # The virtual GPU has no cuDNN LSTM.
-    cudnn = not (family == "nn" and name in layers.RECURRENT) and not name.startswith("sequencer2d")
+    cudnn = not (family == "nn" and name in layers.RECURRENT)
     for setting, (config, optimizer) in SETTINGS.items():
         # A net of one op asks in evaluation what its forward asks in training.
         if family == "op" and setting == "infer fp32":
