@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::TargetError;
 
 const TABLE: &str = include_str!("../../data/gpus.json");
-const TABLE_SCHEMA: u32 = 1;
+const TABLE_SCHEMA: u32 = 2;
 /// Words that vendors and drivers put around a model name; removed when names are compared.
 const NOISE_WORDS: [&str; 6] = ["nvidia", "geforce", "tesla", "generation", "quadro", "graphics"];
 /// Similarity (normalised Levenshtein, 0 to 1) from which a name is offered as a suggestion.
@@ -91,6 +91,21 @@ pub struct Sourced {
     pub source: String,
 }
 
+/// What decides how fast a card is: read by cuDNN's heuristics on the virtual GPU, not by gpumem's formulas.
+///
+/// From public specifications; the table says so once for all cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Launch {
+    /// Level-2 cache, bytes.
+    pub l2_bytes: u64,
+    /// Boost clock of the multiprocessors, kHz.
+    pub sm_clock_khz: u32,
+    /// Clock of the memory as CUDA reports it, kHz: bandwidth is 2 x clock x bus width / 8.
+    pub memory_clock_khz: u32,
+    /// Width of the memory bus, bits.
+    pub memory_bus_bits: u32,
+}
+
 /// One card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
@@ -108,12 +123,18 @@ pub struct Gpu {
     pub sm_count_source: Sourced,
     /// Resident threads per multiprocessor (a property of the capability).
     pub max_threads_per_sm: u32,
+    /// Resident blocks per multiprocessor (a property of the capability).
+    pub max_blocks_per_sm: u32,
+    /// Shared memory of a multiprocessor, bytes (a property of the capability).
+    pub shared_memory_per_sm_bytes: u64,
     /// Largest shared memory a block can opt in to, bytes (a property of the capability).
     pub shared_memory_per_block_optin_bytes: u64,
     /// Total bytes as `cudaMemGetInfo` and torch's `total_memory` report them.
     pub total_bytes: u64,
     /// Where [`Self::total_bytes`] comes from.
     pub total_bytes_source: Sourced,
+    /// Caches, clocks and bus.
+    pub launch: Launch,
 }
 
 impl Gpu {
@@ -129,6 +150,16 @@ impl Gpu {
             .iter()
             .find(|gpu| gpu.keys().any(|key| key == wanted))
             .ok_or_else(|| TargetError::UnknownGpu { name: name.to_owned(), nearest: nearest(table, &wanted) })
+    }
+
+    /// Other cards that `name`, by which this one was found, may mean: their names say more (`a100`: `a100-80gb`).
+    ///
+    /// # Errors
+    /// [`TargetError::InvalidGpuTable`].
+    pub fn also_meant_by(&self, name: &str) -> Result<Vec<&'static Self>, TargetError> {
+        let wanted = normalise(name);
+        let also = |gpu: &&Self| gpu.name != self.name && gpu.short_keys().any(|key| key == wanted);
+        Ok(Self::table()?.iter().filter(also).collect())
     }
 
     /// All profiles, in the order of the table.
@@ -162,6 +193,13 @@ impl Gpu {
     fn keys(&self) -> impl Iterator<Item = String> + '_ {
         [&self.name, &self.torch_name].into_iter().chain(&self.aliases).map(|name| normalise(name))
     }
+
+    /// The device name, and the other names without what stands after one of their dashes.
+    fn short_keys(&self) -> impl Iterator<Item = String> + '_ {
+        let names = std::iter::once(&self.name).chain(&self.aliases);
+        let short = names.flat_map(|name| name.match_indices('-').map(|(dash, _)| normalise(&name[..dash])));
+        std::iter::once(normalise(&self.torch_name)).chain(short)
+    }
 }
 
 /// Lower case, letters and digits only, vendor words removed.
@@ -193,6 +231,8 @@ struct TableFile {
 #[derive(Deserialize)]
 struct CapabilityRow {
     max_threads_per_sm: u32,
+    max_blocks_per_sm: u32,
+    shared_memory_per_sm_bytes: u64,
     shared_memory_per_block_optin_bytes: u64,
 }
 
@@ -204,6 +244,7 @@ struct GpuRow {
     capability: String,
     sm_count: Sourced,
     total_bytes: Sourced,
+    launch: Launch,
 }
 
 fn parse_table() -> Result<Vec<Gpu>, TargetError> {
@@ -229,9 +270,12 @@ fn parse_table() -> Result<Vec<Gpu>, TargetError> {
             sm_count,
             sm_count_source: row.sm_count,
             max_threads_per_sm: limits.max_threads_per_sm,
+            max_blocks_per_sm: limits.max_blocks_per_sm,
+            shared_memory_per_sm_bytes: limits.shared_memory_per_sm_bytes,
             shared_memory_per_block_optin_bytes: limits.shared_memory_per_block_optin_bytes,
             total_bytes: row.total_bytes.value,
             total_bytes_source: row.total_bytes,
+            launch: row.launch,
         })
     });
     gpus.collect()
@@ -240,7 +284,7 @@ fn parse_table() -> Result<Vec<Gpu>, TargetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::GIB;
+    use crate::units::{GIB, MIB};
 
     #[test]
     fn names_aliases_and_device_names_find_the_same_card() {
@@ -279,6 +323,30 @@ mod tests {
     }
 
     #[test]
+    fn names_of_several_cards_say_so_and_take_the_smallest() {
+        for (text, others) in [
+            ("a100", &["a100-80gb"] as &[_]),
+            ("V100", &["v100-32gb"]),
+            ("h100", &["h100-pcie", "h100-nvl"]),
+            ("3080", &["rtx3080-12gb"]),
+            ("NVIDIA GeForce RTX 3080", &["rtx3080-12gb"]),
+            ("RTX 4060 Ti", &["rtx4060ti-16gb"]),
+            ("a100-40gb", &[]),
+            ("NVIDIA A100-SXM4-80GB", &[]),
+            ("rtx3080-10gb", &[]),
+            ("rtx3090", &[]),
+            ("a10", &[]),
+            ("t4", &[]),
+        ] {
+            let taken = Gpu::by_name(text).unwrap();
+            let also = taken.also_meant_by(text).unwrap();
+            assert_eq!(also.iter().map(|gpu| gpu.name.as_str()).collect::<Vec<_>>(), others, "{text}");
+            // The H100's readings differ by 0.1 % between boards of one size.
+            assert!(also.iter().all(|gpu| gpu.total_bytes > taken.total_bytes / 1000 * 999), "{text}");
+        }
+    }
+
+    #[test]
     fn every_profile_is_plausible_and_every_key_leads_to_its_card() {
         let table = Gpu::table().unwrap();
         assert!(table.len() >= 40);
@@ -286,6 +354,12 @@ mod tests {
             assert!((8..=200).contains(&gpu.sm_count), "{}", gpu.name);
             assert!((6 * GIB..300 * GIB).contains(&gpu.total_bytes), "{}", gpu.name);
             assert_eq!(gpu.total_bytes % 512, 0, "{}", gpu.name);
+            let gigabytes_per_second =
+                u64::from(gpu.launch.memory_clock_khz) * u64::from(gpu.launch.memory_bus_bits) / 4 / 1_000_000;
+            assert!((190..10_000).contains(&gigabytes_per_second), "{}: {gigabytes_per_second}", gpu.name);
+            assert!((700_000..3_000_000).contains(&gpu.launch.sm_clock_khz), "{}", gpu.name);
+            assert!((MIB..200 * MIB).contains(&gpu.launch.l2_bytes), "{}", gpu.name);
+            assert!(gpu.shared_memory_per_block_optin_bytes <= gpu.shared_memory_per_sm_bytes, "{}", gpu.name);
             assert!(!gpu.total_bytes_source.source.is_empty() && !gpu.sm_count_source.source.is_empty());
             assert_eq!(Gpu::by_name(&gpu.name).unwrap().name, gpu.name);
             for key in gpu.keys() {

@@ -43,6 +43,9 @@ pub struct Target {
     pub stack: Stack,
     /// Whether cuDNN's workspaces count.
     pub library_workspaces: LibraryWorkspaces,
+    /// `torch.backends.cudnn.benchmark`: every convolution new to the process is measured, and `PyTorch` then empties its
+    /// cache (facts/workspaces.md section 4; torch 2.14 source `Conv_v8.cpp`).
+    pub cudnn_benchmark: bool,
     /// Which end of uncertain figures is taken.
     pub end: End,
 }

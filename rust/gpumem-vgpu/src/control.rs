@@ -1,0 +1,60 @@
+//! What `gpumem` itself asks the library for, through `ctypes`.
+
+use std::sync::atomic::Ordering;
+
+use crate::arguments::{Out, OutText};
+use crate::copy::{ReadHook, set_read_hook};
+use crate::entry::{Failure, Library, entry_points};
+use crate::platform::{HOST_READ_BYTES, HOST_READS, LAUNCHES, guessed, platform, unsupported};
+
+const CONTROL: Library = Library::simple("gpumem", 1, 2, 3, 4);
+
+entry_points! { CONTROL;
+
+// Of one device: bytes in use, their peak, bytes of the context (0 before the device is used), bytes in all, refusals.
+fn gpumem_vgpu_device(device: i32, out: Out<u64>) {
+    let platform = platform()?;
+    let account = platform.account(platform.device(device)?)?;
+    let context = if account.active { account.context_bytes } else { 0 };
+    out.set_all(&[account.used_bytes, account.peak_bytes, context, account.total_bytes, account.refusals])
+}
+
+fn gpumem_vgpu_device_count(out: Out<i32>) {
+    out.set(i32::try_from(platform()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
+}
+
+// Kernels asked for, reads from devices, bytes of those reads.
+fn gpumem_vgpu_counts(out: Out<u64>) {
+    out.set_all(&[&LAUNCHES, &HOST_READS, &HOST_READ_BYTES].map(|count| count.load(Ordering::Relaxed)))
+}
+
+// `symbol count` per line of what answered "not supported".
+fn gpumem_vgpu_unsupported(out: OutText, room: u64) {
+    out.set(&unsupported(), room)
+}
+
+// `symbol count` per line of what answered with a size that only a real device knows.
+fn gpumem_vgpu_guessed(out: OutText, room: u64) {
+    out.set(&guessed(), room)
+}
+
+// Who answered about convolutions: 0 nobody was asked, 1 the real cuDNN, 2 the stub.
+fn gpumem_vgpu_cudnn(out: Out<i32>) {
+    out.set(match crate::cudnn::asked() {
+        None => 0,
+        Some(true) => 1,
+        Some(false) => 2,
+    })
+}
+
+// Functions that the real libraries answer, since they need no device.
+fn gpumem_vgpu_left_to_real(out: OutText, room: u64) {
+    out.set(&crate::table::LEFT_TO_REAL.join("\n"), room)
+}
+
+fn gpumem_vgpu_on_read(hook: Option<ReadHook>) {
+    set_read_hook(hook);
+    Ok(())
+}
+
+}

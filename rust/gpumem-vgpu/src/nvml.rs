@@ -1,0 +1,83 @@
+//! NVML, which PyTorch reaches by opening libnvidia-ml.so.1.
+
+use crate::arguments::{Out, OutText, Text};
+use crate::entry::{Failure, Library, entry_points};
+use crate::platform::{Platform, platform};
+
+/// Answers with NVML's status.
+pub(crate) const NVML: Library = Library::simple("nvml", 2, 20, 3, 1);
+
+/// Device handles are device numbers from here.
+const HANDLE_BASE: usize = 0x200;
+/// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and the room that callers with the older, smaller one say they have.
+const INSUFFICIENT_SIZE: i32 = 7;
+
+/// `nvmlMemory_t`.
+#[repr(C)]
+struct MemoryInfo {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+fn device_of(handle: usize) -> Result<(&'static Platform, usize), Failure> {
+    let platform = platform()?;
+    let number = handle.checked_sub(HANDLE_BASE).ok_or(Failure::InvalidValue)?;
+    Ok((platform, platform.device(i32::try_from(number).map_err(|_| Failure::InvalidValue)?)?))
+}
+
+fn memory(platform: &Platform, device: usize) -> Result<MemoryInfo, Failure> {
+    let account = platform.account(device)?;
+    let context = if account.active { account.context_bytes } else { 0 };
+    let used = account.used_bytes.saturating_add(context).min(account.total_bytes);
+    Ok(MemoryInfo { total: account.total_bytes, free: account.total_bytes - used, used })
+}
+
+entry_points! { NVML;
+
+fn nvmlDeviceGetCount_v2(count: Out<u32>) {
+    count.set(u32::try_from(platform()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
+}
+
+fn nvmlDeviceGetHandleByIndex_v2(number: u32, handle: Out<usize>) {
+    let index = platform()?.device(i32::try_from(number).map_err(|_| Failure::InvalidDevice)?)?;
+    handle.set(HANDLE_BASE + index)
+}
+
+// The bus number is the device number plus one (`runtime::properties::pci_bus_id`).
+fn nvmlDeviceGetHandleByPciBusId_v2(bus_id: Text, handle: Out<usize>) {
+    let text = bus_id.get()?;
+    let bus = text.split(':').nth(1).and_then(|bus| i32::from_str_radix(bus, 16).ok()).ok_or(Failure::InvalidValue)?;
+    handle.set(HANDLE_BASE + platform()?.device(bus.saturating_sub(1))?)
+}
+
+fn nvmlDeviceGetName(handle: usize, name: OutText, room: u32) {
+    let (platform, _) = device_of(handle)?;
+    let text = &platform.config.gpu.torch_name;
+    if text.len() >= room as usize {
+        return Err(Failure::Library(INSUFFICIENT_SIZE));
+    }
+    name.set(text, room)
+}
+
+fn nvmlDeviceGetMemoryInfo(handle: usize, out: Out<MemoryInfo>) {
+    let (platform, device) = device_of(handle)?;
+    out.set(memory(platform, device)?)
+}
+
+fn nvmlDeviceGetComputeRunningProcesses(handle: usize, count: Out<u32>, _processes: usize) {
+    device_of(handle)?;
+    count.set(0)
+}
+
+fn nvmlSystemGetCudaDriverVersion_v2(version: Out<i32>) {
+    version.set(platform()?.config.cuda_version)
+}
+
+// What a card without a fabric (NVSwitch) answers; not a refusal of ours.
+fn nvmlDeviceGetGpuFabricInfoV(handle: usize, _info: usize) {
+    device_of(handle)?;
+    Err(Failure::Library(NVML.not_supported))
+}
+
+}

@@ -1,0 +1,308 @@
+//! The one state of the process: its devices, what they have handed out, and what was counted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::accounts::{Account, GRANULARITY_BYTES, rounded};
+use crate::address_space::{AddressSpace, Purpose, Range};
+pub(crate) use crate::config::Trace;
+use crate::config::{Config, Cudnn};
+use crate::contents;
+use crate::entry::{Failure, Outcome};
+use crate::ledger::Ledger;
+use crate::reservation::Reservation;
+use crate::stray_access;
+
+/// At the top of the reservation, for addresses of device variables (`cudaGetSymbolAddress`): part of the context.
+const SYMBOL_BYTES: u64 = GRANULARITY_BYTES;
+
+/// The devices of this process.
+#[derive(Debug)]
+pub(crate) struct Platform {
+    pub(crate) config: Config,
+    reservation: Reservation,
+    memory: Mutex<Memory>,
+}
+
+/// What is handed out.
+#[derive(Debug)]
+struct Memory {
+    space: AddressSpace,
+    accounts: Vec<Account>,
+    ledger: Option<Ledger>,
+}
+
+/// The devices, set up at the first call.
+///
+/// # Errors
+/// [`Failure::NotInitialized`] if the environment is wrong or no addresses could be reserved; the reason was written to
+/// standard error once.
+pub(crate) fn platform() -> Result<&'static Platform, Failure> {
+    static PLATFORM: OnceLock<Option<Platform>> = OnceLock::new();
+    PLATFORM
+        .get_or_init(|| Platform::from_environment().map_err(|reason| say(&reason)).ok())
+        .as_ref()
+        .ok_or(Failure::NotInitialized)
+}
+
+impl Platform {
+    fn from_environment() -> Result<Self, String> {
+        let config = Config::read(|name| std::env::var(name).ok())?;
+        let reservation = Reservation::make().ok_or("no range of addresses could be reserved (ulimit -v?)")?;
+        TRACE.store(config.trace as u8, Ordering::Relaxed);
+        stray_access::explain(reservation);
+        let ledger = std::env::var_os("GPUMEM_VGPU_LEDGER").and_then(|folder| {
+            let made = Ledger::open(Path::new(&folder), config.devices);
+            made.ok_or_else(|| say("what this process uses cannot be written down")).ok()
+        });
+        Ok(Self::new(config, reservation, ledger))
+    }
+
+    fn new(config: Config, reservation: Reservation, ledger: Option<Ledger>) -> Self {
+        let space = AddressSpace::new(reservation.start, reservation.end - SYMBOL_BYTES, config.order);
+        let accounts = vec![Account::new(config.total_bytes, config.context_bytes); config.devices];
+        Self { config, reservation, memory: Mutex::new(Memory { space, accounts, ledger }) }
+    }
+
+    /// Whether `device` is one of ours, as an index.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidDevice`] if not.
+    pub(crate) fn device(&self, device: i32) -> Result<usize, Failure> {
+        usize::try_from(device).ok().filter(|&index| index < self.config.devices).ok_or(Failure::InvalidDevice)
+    }
+
+    /// Whether `address` is one that devices use.
+    pub(crate) const fn is_device_address(&self, address: usize) -> bool {
+        self.reservation.contains(address as u64)
+    }
+
+    /// Where device variables are said to lie.
+    pub(crate) const fn symbol_address(&self) -> u64 {
+        self.reservation.end - SYMBOL_BYTES
+    }
+
+    /// Memory on `device`, with its address.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfMemory`] when the device's memory, or the range of addresses, is used up.
+    pub(crate) fn allocate(&self, device: usize, bytes: u64) -> Result<u64, Failure> {
+        let bytes = rounded(bytes)?;
+        let mut memory = self.lock();
+        memory.change(device, |account| account.take(bytes))??;
+        if let Some(start) = memory.space.place(bytes, GRANULARITY_BYTES, device, Purpose::Memory) {
+            return Ok(start);
+        }
+        memory.change(device, |account| account.give_back(bytes))?;
+        Err(Failure::OutOfMemory)
+    }
+
+    /// Give memory back.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidValue`] if no memory begins at `address`.
+    pub(crate) fn free(&self, address: u64) -> Outcome {
+        let mut memory = self.lock();
+        let range = memory.space.release(address, Purpose::Memory).ok_or(Failure::InvalidValue)?;
+        memory.change(range.device, |account| account.give_back(range.bytes))?;
+        contents::forget_all();
+        Ok(())
+    }
+
+    /// Addresses without memory.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfMemory`] when the range of addresses is used up.
+    pub(crate) fn reserve_addresses(&self, device: usize, bytes: u64, alignment: u64) -> Result<u64, Failure> {
+        let bytes = rounded(bytes)?;
+        self.lock().space.place(bytes, alignment, device, Purpose::Addresses).ok_or(Failure::OutOfMemory)
+    }
+
+    /// Give addresses back.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidValue`] if no reserved addresses begin at `address`.
+    pub(crate) fn free_addresses(&self, address: u64) -> Outcome {
+        self.lock().space.release(address, Purpose::Addresses).map(|_| ()).ok_or(Failure::InvalidValue)
+    }
+
+    /// Memory without addresses: the bytes taken.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfMemory`] when the device's memory is used up.
+    pub(crate) fn take(&self, device: usize, bytes: u64) -> Result<u64, Failure> {
+        let bytes = rounded(bytes)?;
+        self.lock().change(device, |account| account.take(bytes))??;
+        Ok(bytes)
+    }
+
+    /// Give back what [`Self::take`] took.
+    pub(crate) fn give_back(&self, device: usize, bytes: u64) -> Outcome {
+        self.lock().change(device, |account| account.give_back(bytes))
+    }
+
+    /// Free bytes of `device`, as `cudaMemGetInfo` says them.
+    pub(crate) fn free_bytes(&self, device: usize) -> Result<u64, Failure> {
+        self.lock().change(device, Account::free_bytes)
+    }
+
+    /// The device is used from now on: its context exists.
+    pub(crate) fn activate(&self, device: usize) -> Outcome {
+        self.lock().change(device, |account| account.active = true)
+    }
+
+    /// A copy of the account of `device`.
+    pub(crate) fn account(&self, device: usize) -> Result<Account, Failure> {
+        self.lock().accounts.get(device).cloned().ok_or(Failure::InvalidDevice)
+    }
+
+    /// The range in use that holds `address`.
+    pub(crate) fn range_holding(&self, address: usize) -> Option<Range> {
+        self.lock().space.holding(address as u64).copied()
+    }
+
+    /// Whether the real cuDNN is to be asked.
+    pub(crate) fn asks_real_cudnn(&self) -> bool {
+        self.config.cudnn == Cudnn::Real
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    /// Change an account, and write down how it stands then.
+    fn change<T>(&mut self, device: usize, change: impl FnOnce(&mut Account) -> T) -> Result<T, Failure> {
+        let account = self.accounts.get_mut(device).ok_or(Failure::InvalidDevice)?;
+        let outcome = change(account);
+        if let Some(ledger) = &self.ledger {
+            ledger.note(device, account);
+        }
+        Ok(outcome)
+    }
+}
+
+/// Kernels that were asked for, graph launches and library calls included.
+pub(crate) static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+/// Copies from a device to the host: what was read is zeros.
+pub(crate) static HOST_READS: AtomicU64 = AtomicU64::new(0);
+/// Bytes of [`HOST_READS`].
+pub(crate) static HOST_READ_BYTES: AtomicU64 = AtomicU64::new(0);
+
+static TRACE: AtomicU8 = AtomicU8::new(Trace::Silent as u8);
+/// How often each symbol did something.
+type Tally = Mutex<BTreeMap<&'static str, u64>>;
+
+/// Symbols that answered "not supported".
+static UNSUPPORTED: Tally = Mutex::new(BTreeMap::new());
+/// Symbols that answered with a size that only a real device knows.
+static GUESSED: Tally = Mutex::new(BTreeMap::new());
+
+/// Count one kernel, which may have written anywhere.
+pub(crate) fn count_launch() {
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    contents::forget_all();
+}
+
+/// How much is to be traced; nothing before the devices are set up.
+pub(crate) fn trace_level() -> Trace {
+    match TRACE.load(Ordering::Relaxed) {
+        0 => Trace::Silent,
+        1 => Trace::Failures,
+        _ => Trace::Calls,
+    }
+}
+
+/// Remember that `symbol` was asked for something the virtual device does not do.
+pub(crate) fn note_unsupported(symbol: &'static str) {
+    note(&UNSUPPORTED, symbol);
+}
+
+/// Remember that `symbol` answered with a size that is a guess.
+pub(crate) fn note_guess(symbol: &'static str) {
+    note(&GUESSED, symbol);
+}
+
+fn note(tally: &Tally, symbol: &'static str) {
+    *tally.lock().unwrap_or_else(PoisonError::into_inner).entry(symbol).or_insert(0) += 1;
+}
+
+/// What answered "not supported".
+pub(crate) fn unsupported() -> String {
+    lines(&UNSUPPORTED)
+}
+
+/// What answered with a guess.
+pub(crate) fn guessed() -> String {
+    lines(&GUESSED)
+}
+
+/// `symbol count` per line, in alphabetical order.
+fn lines(tally: &Tally) -> String {
+    let noted = tally.lock().unwrap_or_else(PoisonError::into_inner);
+    noted.iter().map(|(symbol, count)| format!("{symbol} {count}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A line on standard error.
+pub(crate) fn say(text: &str) {
+    eprintln!("gpumem virtual GPU: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> Platform {
+        let mut config = Config::read(|_| None).unwrap();
+        (config.devices, config.total_bytes, config.context_bytes) = (2, 10 << 20, 2 << 20);
+        Platform::new(config, Reservation { start: 1 << 30, end: 2 << 30 }, None)
+    }
+
+    #[test]
+    fn memory_is_counted_per_device_in_whole_pieces() {
+        let platform = small();
+        let at = platform.allocate(0, 1).unwrap();
+        assert_eq!(platform.account(0).unwrap().used_bytes, GRANULARITY_BYTES);
+        assert_eq!(platform.account(1).unwrap().used_bytes, 0);
+        assert_eq!(platform.allocate(0, 7 << 20), Err(Failure::OutOfMemory));
+        assert!(platform.allocate(1, 8 << 20).is_ok());
+        assert_eq!(platform.free(at + 1), Err(Failure::InvalidValue));
+        assert_eq!(platform.free(at), Ok(()));
+        assert_eq!(platform.free(at), Err(Failure::InvalidValue));
+        assert_eq!(platform.free_bytes(0), Ok(8 << 20));
+        assert_eq!(platform.allocate(2, 1), Err(Failure::InvalidDevice));
+    }
+
+    #[test]
+    fn addresses_cost_no_memory_and_memory_no_addresses() {
+        let platform = small();
+        let at = platform.reserve_addresses(0, 100 << 20, GRANULARITY_BYTES).unwrap();
+        assert_eq!(platform.account(0).unwrap().used_bytes, 0);
+        assert_eq!(platform.free(at), Err(Failure::InvalidValue));
+        assert_eq!(platform.take(0, 3 << 20), Ok(4 << 20));
+        assert_eq!(platform.free_bytes(0), Ok(4 << 20));
+        assert_eq!(platform.give_back(0, 4 << 20), Ok(()));
+        assert_eq!(platform.free_addresses(at), Ok(()));
+    }
+
+    #[test]
+    fn when_addresses_run_out_no_memory_is_lost() {
+        let platform = Platform { reservation: Reservation { start: 0, end: 0 }, ..small() };
+        assert!(platform.reserve_addresses(0, (1 << 30) - SYMBOL_BYTES, GRANULARITY_BYTES).is_ok());
+        assert_eq!(platform.allocate(0, 1), Err(Failure::OutOfMemory));
+        assert_eq!(platform.account(0).unwrap().used_bytes, 0);
+    }
+
+    #[test]
+    fn device_numbers_are_checked() {
+        let platform = small();
+        assert_eq!(platform.device(1), Ok(1));
+        assert_eq!(
+            (platform.device(2), platform.device(-1)),
+            (Err(Failure::InvalidDevice), Err(Failure::InvalidDevice))
+        );
+    }
+}
