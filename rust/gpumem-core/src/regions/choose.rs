@@ -1,0 +1,223 @@
+//! Among plans that the chain proposes, the cheapest that the allocator agrees to.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use crate::chain::{ParetoFront, Permutations, Solution, in_cost_order, pareto};
+use crate::regions::chain::RegionChain;
+use crate::regions::trial::Trials;
+
+/// Actions that may be played for an answer unless the caller says otherwise: some 20 ms on one core.
+const ACTIONS_PLAYED: usize = 1 << 18;
+/// Up to so many plans, all cheaper ones are gone through (14 regions that are kept or checkpointed), unless that takes
+/// more than [`EXHAUSTIVE_FACTOR`] times the usual plays.
+const EXHAUSTIVE_PLANS: usize = 1 << 14;
+const EXHAUSTIVE_FACTOR: usize = 16;
+/// Of plans gone through, one in so many at least is expected to be worth playing; the others hold too much at once.
+const PLANS_PER_PLAY: usize = 16;
+/// Steps of the bisection of the front that are always made.
+const LEAST_BISECTIONS: usize = 7;
+/// Steps after which a front of [`crate::chain::FRONT_LIMIT`] plans is used up.
+const MOST_BISECTIONS: usize = 16;
+/// Plans of least peak that are looked at for the smallest budget.
+const LEAST_PEAK_PLANS: usize = 4;
+/// The chain's bytes and the allocator's are not in step: plans whose sum is above the budget by less than this part of
+/// it are tried too. In the models of `benchmarks/results/planner.md` the sum exceeds the live bytes by 2 % at most.
+const SLACK_SHARE: u64 = 32;
+/// Below so many actions a thread costs more than it saves.
+const ACTIONS_OF_A_THREAD: usize = 1 << 13;
+
+/// A plan that fits.
+pub(super) struct Chosen {
+    pub(super) choice: Vec<usize>,
+    pub(super) cost: u64,
+    /// By the chain, no plan within the budget costs less.
+    pub(super) bound: u64,
+}
+
+/// Finds one plan.
+pub(super) struct Chooser<'a> {
+    chain: &'a RegionChain,
+    /// One for each order of a plan's options.
+    trials: [Trials<'a>; 2],
+    capacity_bytes: u64,
+    /// The order in which each plan that was asked about fits, if it does.
+    known: BTreeMap<Vec<usize>, Option<Vec<usize>>>,
+}
+
+impl<'a> Chooser<'a> {
+    pub(super) fn new(chain: &'a RegionChain, trials: Trials<'a>) -> Self {
+        let capacity_bytes = trials.capacity_bytes();
+        Self { chain, trials: [trials.another(), trials], capacity_bytes, known: BTreeMap::new() }
+    }
+
+    /// Plans that were played.
+    pub(super) fn played(&self) -> usize {
+        self.trials.iter().map(|trials| trials.played).sum()
+    }
+
+    /// Plans that may be played by default.
+    fn usual_plays(&self) -> usize {
+        ACTIONS_PLAYED / self.actions().max(1)
+    }
+
+    fn actions(&self) -> usize {
+        self.trials[0].prepared().actions()
+    }
+
+    /// The budget, and what the chain may be wrong by.
+    fn near_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_add(self.capacity_bytes / SLACK_SHARE)
+    }
+
+    /// The choice with which a plan gets through: as it is, or with the options of alike regions mixed evenly, which
+    /// costs the same and leaves other gaps between blocks.
+    fn fitting(&mut self, solution: &Solution) -> Option<Vec<usize>> {
+        let choice = self.chain.choice(solution);
+        if let Some(known) = self.known.get(&choice) {
+            return known.clone();
+        }
+        let mixed = self.chain.mixed(&choice);
+        let fitting = if solution.peak_bytes > self.near_bytes() {
+            None
+        } else if mixed == choice {
+            self.trials[0].fits(&choice).then(|| choice.clone())
+        } else {
+            self.first_fitting([&choice, &mixed]).cloned()
+        };
+        self.known.insert(choice, fitting.clone());
+        fitting
+    }
+
+    fn first_fitting<'c>(&mut self, choices: [&'c Vec<usize>; 2]) -> Option<&'c Vec<usize>> {
+        let in_parallel = self.actions() >= ACTIONS_OF_A_THREAD;
+        let [first, second] = &mut self.trials;
+        if !in_parallel {
+            return if first.fits(choices[0]) {
+                Some(choices[0])
+            } else {
+                second.fits(choices[1]).then_some(choices[1])
+            };
+        }
+        let fit = thread::scope(|scope| {
+            let other = scope.spawn(|| second.fits(choices[1]));
+            [first.fits(choices[0]), other.join().unwrap_or(false)]
+        });
+        choices.into_iter().zip(fit).find_map(|(choice, fits)| fits.then_some(choice))
+    }
+
+    /// The cheapest plan that fits.
+    pub(super) fn choose(&mut self, plays: Option<usize>) -> Option<Chosen> {
+        let chain = &self.chain.chain;
+        let front = pareto(chain);
+        let within = front.within(self.capacity_bytes).and_then(|index| front.solution(index));
+        let bound = within.map_or(0, |solution| solution.cost_lower_bound);
+        let usual = self.usual_plays();
+        let few = self.chain.plans() <= EXHAUSTIVE_PLANS;
+        let found = self.on_front(&front, usual);
+        let most = found.as_ref().map_or(u64::MAX, |found| found.cost);
+        let (better, complete) = if few || plays.is_some() {
+            let plays = plays.unwrap_or(usual.saturating_mul(EXHAUSTIVE_FACTOR));
+            self.in_order(self.near_bytes(), most, Permutations::Every, plays)
+        } else {
+            let on_front = self.scan(&front, most, usual / self.trials.len());
+            let most = on_front.as_ref().map_or(most, |found| found.cost);
+            // Beside the front: what needs no more than the front's next cheaper plan.
+            let next = front.points().find(|&(_, cost)| cost < most).map_or(0, |(peak_bytes, _)| peak_bytes);
+            let (beside, _) = self.in_order(next, most, Permutations::Canonical, usual / 2);
+            (beside.or(on_front), false)
+        };
+        let found = better.or(found)?;
+        Some(Chosen { bound: if complete { found.cost } else { bound.min(found.cost) }, ..found })
+    }
+
+    /// Whether any plan fits, as far as [`Chooser::choose`] would find one.
+    pub(super) fn any_fits(&mut self) -> bool {
+        let front = pareto(&self.chain.chain);
+        if least(&front).iter().any(|solution| self.fitting(solution).is_some()) {
+            return true;
+        }
+        let usual = self.usual_plays();
+        let few = self.chain.plans() <= usual;
+        self.on_front(&front, usual).is_some()
+            || (few && self.in_order(self.near_bytes(), u64::MAX, Permutations::Every, usual).0.is_some())
+    }
+
+    /// The first of the plans cheaper than `most` that fits, in the order of their costs, and whether all cheaper ones
+    /// were tried.
+    fn in_order(
+        &mut self,
+        near_bytes: u64,
+        most: u64,
+        permutations: Permutations,
+        plays: usize,
+    ) -> (Option<Chosen>, bool) {
+        if plays == 0 {
+            return (None, false);
+        }
+        let cheaper = in_cost_order(&self.chain.chain, near_bytes, permutations);
+        let before = self.played();
+        for (seen, solution) in cheaper.take_while(|solution| solution.cost < most).enumerate() {
+            if self.played() - before >= plays || seen / PLANS_PER_PLAY >= plays {
+                return (None, false);
+            }
+            if let Some(chosen) = self.chosen(&solution) {
+                return (Some(chosen), true);
+            }
+        }
+        (None, true)
+    }
+
+    /// The cheapest plan of the front that fits, by bisection: along the front costs fall and bytes rise.
+    ///
+    /// The plans that are asked about form a tree that does not depend on the budget. Were fitting one budget to imply
+    /// fitting every larger one, a larger budget would never get a slower plan: where two part, the larger one goes to the
+    /// cheaper side.
+    fn on_front(&mut self, front: &ParetoFront<'_>, plays: usize) -> Option<Chosen> {
+        let mut found = None;
+        let (mut fitting, mut failing) = (0, front.len());
+        let mut middle = front.len().saturating_sub(1);
+        for _ in 0..plays.clamp(LEAST_BISECTIONS, MOST_BISECTIONS) {
+            if fitting >= failing {
+                break;
+            }
+            let fits = front.solution(middle).and_then(|solution| self.chosen(&solution));
+            if fits.is_some() {
+                found = fits;
+                fitting = middle + 1;
+            } else {
+                failing = middle;
+            }
+            middle = fitting + (failing.saturating_sub(fitting)) / 2;
+        }
+        found.or_else(|| least(front).iter().find_map(|solution| self.chosen(solution)))
+    }
+
+    /// The first of the front's plans cheaper than `most` that fits, from the cheapest on; of many, some at even distances.
+    /// Gaps between blocks differ from plan to plan, so one may fit although its neighbours do not.
+    fn scan(&mut self, front: &ParetoFront<'_>, most: u64, plays: usize) -> Option<Chosen> {
+        let near_bytes = self.near_bytes();
+        let open: Vec<usize> = (0..)
+            .zip(front.points())
+            .filter(|&(_, (peak_bytes, cost))| cost < most && peak_bytes <= near_bytes)
+            .map(|(index, _)| index)
+            .collect();
+        let stride = open.len().div_ceil(plays.max(1)).max(1);
+        open.into_iter().rev().step_by(stride).find_map(|index| self.chosen(&front.solution(index)?))
+    }
+
+    fn chosen(&mut self, solution: &Solution) -> Option<Chosen> {
+        self.fitting(solution).map(|choice| Chosen { choice, cost: solution.cost, bound: 0 })
+    }
+
+    /// The least bytes within which one of the plans of least peak was seen to get through.
+    pub(super) fn smallest_reserved_bytes(&mut self) -> Option<u64> {
+        let front = pareto(&self.chain.chain);
+        least(&front).iter().map(|solution| self.trials[0].sufficient_bytes(&self.chain.choice(solution))).min()
+    }
+}
+
+/// Plans of least peak, the cheapest first.
+fn least(front: &ParetoFront<'_>) -> Vec<Solution> {
+    (0..front.len().min(LEAST_PEAK_PLANS)).rev().filter_map(|index| front.solution(index)).collect()
+}
