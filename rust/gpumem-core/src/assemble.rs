@@ -203,7 +203,7 @@ fn categories(steps: &[Vec<Event>], structure: &Structure) -> Vec<Category> {
 }
 
 /// Pairs what the last step frees of the step before with what it leaves itself, if the two match one to one.
-fn carried(steps: &[Vec<Event>], allocations: &[Allocation]) -> Option<Vec<(u32, u32)>> {
+pub(crate) fn carried(steps: &[Vec<Event>], allocations: &[Allocation]) -> Option<Vec<(u32, u32)>> {
     let last = steps.last()?;
     let mut left: Vec<u32> = Vec::new();
     let mut freed_of_before: Vec<u32> = Vec::new();

@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::allocator::ConfError;
 use crate::formula::FormulaError;
 use crate::target::TargetError;
+use crate::units::Bytes;
 
 /// An error of the core.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -92,7 +93,7 @@ pub enum Error {
         supported: u32,
     },
     /// The budget leaves nothing for `PyTorch`.
-    #[error("a budget of {budget_bytes} bytes does not hold the CUDA context of {context_bytes} bytes")]
+    #[error("the budget {} does not hold the CUDA context of {}", Bytes(*.budget_bytes), Bytes(*.context_bytes))]
     BudgetBelowContext {
         /// The budget.
         budget_bytes: u64,
@@ -100,7 +101,7 @@ pub enum Error {
         context_bytes: u64,
     },
     /// Not even one sample fits.
-    #[error("one sample needs up to {smallest_bytes} device bytes, the budget is {budget_bytes}")]
+    #[error("one sample needs up to {} on the device, the budget is {}", Bytes(*.smallest_bytes), Bytes(*.budget_bytes))]
     NothingFits {
         /// The budget.
         budget_bytes: u64,
@@ -113,7 +114,23 @@ pub enum Error {
         /// The largest batch that was tried.
         tried: u64,
     },
+    /// Traces of checkpointed regions cannot be joined.
+    #[error("checkpoint variant {variant} cannot be joined with the others: {reason}")]
+    Regions {
+        /// Number of the variant.
+        variant: usize,
+        /// Why.
+        reason: String,
+    },
     /// A largest batch was asked for without a limit.
     #[error("a largest batch needs a GPU or a budget")]
     NoBudget,
+}
+
+impl Error {
+    /// Whether a size does not fit 64 bits: such a loop fits no card.
+    #[must_use]
+    pub const fn is_overflow(&self) -> bool {
+        matches!(self, Self::SizeOverflow { .. } | Self::Formula { source: FormulaError::Overflow(_), .. })
+    }
 }

@@ -8,10 +8,12 @@
 
 pub mod allocator;
 pub mod assemble;
+pub mod chain;
 pub mod error;
 pub mod formula;
 pub mod play;
 pub mod poly;
+pub mod regions;
 pub mod report;
 pub mod search;
 pub mod setting;

@@ -116,9 +116,11 @@ pub fn play(
                 outcome.peak.raise(now);
             }
             Action::Free(request) => allocator.free(blocks[request as usize]),
+            Action::EmptyCache => allocator.empty_cache(),
             Action::Mark(phase) => {
                 if let Some(last) = outcome.phases.last_mut() {
-                    last.peak = phase_peak;
+                    // What follows the end of a step still belongs to its last phase.
+                    last.peak.raise(phase_peak);
                 }
                 phase_peak = counters(&allocator);
                 if phase == Phase::End {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// `(c[0] + c[1] b + c[2] b^2) / 2`, always an integer at integer `b`; kept doubled so that `b (b + 1) / 2` is exact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Poly {
     doubled: [i64; 3],

@@ -9,8 +9,9 @@ use crate::error::Error;
 use crate::play::{Counters, Outcome, PhasePeak, play};
 use crate::setting::Setting;
 use crate::spec::{Category, ModelSpec, Origin, Phase};
-use crate::target::{Capability, End};
+use crate::target::{Capability, End, Gpu};
 use crate::timeline::{Action, Timeline};
+use crate::units::Bytes;
 
 /// CUDA 13 dropped Maxwell, Pascal and Volta (NVIDIA's release notes).
 const OLDEST_OF_CUDA_13: Capability = Capability::new(7, 5);
@@ -175,7 +176,7 @@ pub fn estimate(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Repor
         layers,
         peak_phase: peak_phase.name().to_owned(),
         phases: outcomes[1].phases.clone(),
-        assumptions: assumptions(spec, batch, setting, context_source),
+        assumptions: assumptions(spec, batch, setting, context_source, &likely)?,
         unsupported: spec.about.unverified_ops.clone(),
     })
 }
@@ -206,6 +207,7 @@ fn at_peak(spec: &ModelSpec, timeline: &Timeline, outcome: &Outcome) -> AtPeak {
             Action::Alloc(request) => alive[request as usize] = true,
             Action::Free(request) => alive[request as usize] = false,
             Action::Mark(next) => phase = next,
+            Action::EmptyCache => {}
         }
     }
     let mut breakdown: BTreeMap<String, u64> = Category::ALL.iter().map(|c| (c.name().to_owned(), 0)).collect();
@@ -231,12 +233,26 @@ fn at_peak(spec: &ModelSpec, timeline: &Timeline, outcome: &Outcome) -> AtPeak {
     (breakdown, layers, phase)
 }
 
-fn assumptions(spec: &ModelSpec, batch: u64, setting: &Setting, context_source: &str) -> Vec<String> {
+fn assumptions(
+    spec: &ModelSpec,
+    batch: u64,
+    setting: &Setting,
+    context_source: &str,
+    timeline: &Timeline,
+) -> Result<Vec<String>, Error> {
     let mut found = spec.about.assumptions.clone();
-    if !setting.gpu_given {
-        found.push(format!("no GPU named: kernels and context of {}", setting.gpu.name));
+    found.extend(which_gpu(setting)?);
+    if setting.gpu_asked.is_some() && setting.budget_bytes.is_some_and(|bytes| bytes > setting.gpu.total_bytes) {
+        found.push(format!("the budget is more than {} has: {:#}", setting.gpu.name, Bytes(setting.gpu.total_bytes)));
     }
     found.push(format!("CUDA context: {context_source}"));
+    if setting.cudnn_benchmark {
+        found.push(
+            "cudnn.benchmark empties the cache at each new convolution; which plan wins the measurement is not known \
+             (workspaces are those of cuDNN's first plans), and its buffer can raise the peaks of the first step"
+                .to_owned(),
+        );
+    }
     let capability = setting.gpu.capability.to_string();
     if spec.about.depends_on_capability && capability != spec.about.capability {
         found.push(format!(
@@ -256,12 +272,52 @@ fn assumptions(spec: &ModelSpec, batch: u64, setting: &Setting, context_source: 
         );
     }
     if spec.carried.is_none() && spec.steps.len() <= crate::timeline::STEPS {
-        found.push("the loop had not reached a steady state after the traced steps".to_owned());
+        found.push(unsteady(timeline));
     }
     found.extend(
         spec.about.host_reads.iter().map(|site| format!("a value read by the program was taken as zero: {site}")),
     );
-    found
+    Ok(found)
+}
+
+/// What was decided about the card, unless the user named exactly one.
+fn which_gpu(setting: &Setting) -> Result<Option<String>, Error> {
+    let sized = |gpu: &Gpu| format!("{} ({:#})", gpu.name, Bytes(gpu.total_bytes));
+    let Some(asked) = &setting.gpu_asked else {
+        return Ok(Some(format!("no GPU named: kernels and context of {}", setting.gpu.name)));
+    };
+    let others: Vec<String> = setting.gpu.also_meant_by(asked)?.into_iter().map(sized).collect();
+    let said = (!others.is_empty()).then(|| {
+        format!("\"{asked}\" is several cards: {} was taken, not {}", sized(setting.gpu), others.join(" or "))
+    });
+    Ok(said)
+}
+
+/// What a loop leaves behind that does not repeat itself.
+fn unsteady(timeline: &Timeline) -> String {
+    let mut held: u64 = 0;
+    let mut after_steps = Vec::new();
+    for action in &timeline.actions {
+        match *action {
+            Action::Alloc(request) => held += timeline.requests[request as usize].bytes,
+            Action::Free(request) => held -= timeline.requests[request as usize].bytes,
+            Action::Mark(Phase::End) => after_steps.push(held),
+            Action::Mark(_) | Action::EmptyCache => {}
+        }
+    }
+    match after_steps[..] {
+        [.., before, last] if last > before => format!(
+            "memory grows from step to step: step {} left {} more than the one before, and a longer run needs more than \
+             this answer, which is for {} steps (is a loss or an output kept without .item() or .detach()?)",
+            after_steps.len(),
+            Bytes(last - before),
+            after_steps.len(),
+        ),
+        _ => format!(
+            "no steady state was reached: steps differ in what they leave behind, and the answer is for {} steps only",
+            after_steps.len()
+        ),
+    }
 }
 
 /// One row of the full timeline.
@@ -284,14 +340,18 @@ pub struct TimelineRow {
 pub fn timeline(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Vec<TimelineRow>, Error> {
     let timeline = Timeline::new(spec, batch, &setting.target(End::Likely))?;
     let mut rows = Vec::with_capacity(timeline.actions.len());
+    let mut current = Phase::Setup;
     play(&timeline, &setting.alloc_conf, Driver::unlimited(), |index, counters| {
         let action = timeline.actions[index];
+        if let Action::Mark(phase) = action {
+            current = phase;
+        }
         let (bytes, origin) = match action {
             Action::Alloc(request) | Action::Free(request) => {
                 let request = timeline.requests[request as usize];
                 (request.bytes, request.origin)
             }
-            Action::Mark(phase) => (0, Origin { op: 0, layer: 0, phase }),
+            Action::Mark(_) | Action::EmptyCache => (0, Origin { op: 0, layer: 0, phase: current }),
         };
         rows.push(TimelineRow { action, bytes, origin, counters });
     });

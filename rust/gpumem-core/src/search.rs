@@ -1,7 +1,6 @@
 //! The largest batch that fits.
 
 use crate::error::Error;
-use crate::formula::FormulaError;
 use crate::play::play;
 use crate::report::estimate;
 use crate::setting::Setting;
@@ -20,7 +19,7 @@ pub fn fits(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<bool, Err
     let driver = setting.driver(End::High)?;
     let timeline = match Timeline::new(spec, batch, &setting.target(End::High)) {
         // What does not fit 64 bits fits no card.
-        Err(Error::SizeOverflow { .. } | Error::Formula { source: FormulaError::Overflow(_), .. }) => return Ok(false),
+        Err(error) if error.is_overflow() => return Ok(false),
         other => other?,
     };
     Ok(play(&timeline, &setting.alloc_conf, driver, |_, _| ()).failure.is_none())
@@ -35,13 +34,25 @@ pub fn max_batch(spec: &ModelSpec, setting: &Setting) -> Result<u64, Error> {
     if setting.budget_bytes().is_none() {
         return Err(Error::NoBudget);
     }
-    if !fits(spec, 1, setting)? {
-        let smallest_bytes = estimate(spec, 1, setting)?.device_peak.high;
-        return Err(Error::NothingFits { budget_bytes: setting.budget_bytes().unwrap_or(0), smallest_bytes });
+    largest_fitting(|batch| fits(spec, batch, setting))?.map_or_else(
+        || {
+            let smallest_bytes = estimate(spec, 1, setting)?.device_peak.high;
+            Err(Error::NothingFits { budget_bytes: setting.budget_bytes().unwrap_or(0), smallest_bytes })
+        },
+        Ok,
+    )
+}
+
+/// The largest batch that fits while the next one does not; `None` when not even one sample fits.
+///
+/// # Errors
+/// [`Error::Unbounded`] when all up to [`LARGEST_BATCH`] fit, and what `fits` answers with.
+pub(crate) fn largest_fitting(mut fits: impl FnMut(u64) -> Result<bool, Error>) -> Result<Option<u64>, Error> {
+    if !fits(1)? {
+        return Ok(None);
     }
-    let mut fitting = 1;
-    let mut failing = 2;
-    while failing <= LARGEST_BATCH && fits(spec, failing, setting)? {
+    let (mut fitting, mut failing) = (1, 2);
+    while failing <= LARGEST_BATCH && fits(failing)? {
         fitting = failing;
         failing *= 2;
     }
@@ -50,11 +61,11 @@ pub fn max_batch(spec: &ModelSpec, setting: &Setting) -> Result<u64, Error> {
     }
     while failing - fitting > 1 {
         let middle = fitting + (failing - fitting) / 2;
-        if fits(spec, middle, setting)? {
+        if fits(middle)? {
             fitting = middle;
         } else {
             failing = middle;
         }
     }
-    Ok(fitting)
+    Ok(Some(fitting))
 }

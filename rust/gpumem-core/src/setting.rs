@@ -12,8 +12,8 @@ pub const DEFAULT_GPU: &str = "rtx3090";
 pub struct Setting {
     /// The card.
     pub gpu: &'static Gpu,
-    /// Whether the user named the card: its total is then the budget unless another is given.
-    pub gpu_given: bool,
+    /// The name by which the user asked for the card: its total is then the budget unless another is given.
+    pub gpu_asked: Option<String>,
     /// The software stack.
     pub stack: Stack,
     /// Bytes for the whole process, context included.
@@ -24,13 +24,21 @@ pub struct Setting {
     pub alloc_conf: AllocConf,
     /// Whether cuDNN's workspaces count.
     pub library_workspaces: LibraryWorkspaces,
+    /// Whether `torch.backends.cudnn.benchmark` is on.
+    pub cudnn_benchmark: bool,
 }
 
 impl Setting {
     /// What formulas need to know, at one end of the uncertainty.
     #[must_use]
     pub const fn target(&self, end: End) -> Target {
-        Target { gpu: self.gpu, stack: self.stack, library_workspaces: self.library_workspaces, end }
+        Target {
+            gpu: self.gpu,
+            stack: self.stack,
+            library_workspaces: self.library_workspaces,
+            cudnn_benchmark: self.cudnn_benchmark,
+            end,
+        }
     }
 
     /// Bytes of the CUDA context and where the figure comes from.
@@ -46,7 +54,7 @@ impl Setting {
     /// The budget of the process: as given, else the card's total if the card was given.
     #[must_use]
     pub fn budget_bytes(&self) -> Option<u64> {
-        self.budget_bytes.or(self.gpu_given.then_some(self.gpu.total_bytes))
+        self.budget_bytes.or(self.gpu_asked.as_ref().map(|_| self.gpu.total_bytes))
     }
 
     /// The driver that the allocator meets at one end of the uncertainty.

@@ -1,5 +1,7 @@
 //! From a spec to the exact list of requests and frees for one batch on one target.
 
+use std::collections::BTreeSet;
+
 use crate::error::Error;
 use crate::formula::{self, Step};
 use crate::spec::{Category, Event, ModelSpec, Origin, Phase};
@@ -31,6 +33,8 @@ pub enum Action {
     Free(u32),
     /// A phase begins.
     Mark(Phase),
+    /// `torch.cuda.empty_cache()`.
+    EmptyCache,
 }
 
 /// Requests and frees of setup and [`STEPS`] steps.
@@ -44,6 +48,8 @@ pub struct Timeline {
 
 /// No request stands in this place.
 const NONE: u32 = u32::MAX;
+/// Formula of a convolution that cuDNN computes.
+const CONVOLUTION: &str = "conv_workspace";
 /// Slots of a formula call.
 const SLOTS: usize = 32;
 
@@ -65,9 +71,10 @@ impl Timeline {
             slots: vec![[NONE; SLOTS]; spec.formulas.len()],
             kinds: spec.formulas.iter().map(|call| formula::kind_index(&call.kind).unwrap_or(usize::MAX)).collect(),
             stages: vec![None; spec.formulas.len()],
+            measured: BTreeSet::new(),
         };
-        for step in &spec.steps {
-            builder.play(step)?;
+        for events in &spec.steps {
+            builder.play(events)?;
         }
         if let (Some(carried), Some(last)) = (&spec.carried, spec.steps.last()) {
             // What the last step left takes the place of what it freed, then the step happens again.
@@ -95,6 +102,8 @@ struct Builder<'a> {
     slots: Vec<[u32; SLOTS]>,
     kinds: Vec<usize>,
     stages: Vec<Option<formula::Stages>>,
+    /// Convolutions that cuDNN has measured, by their integers.
+    measured: BTreeSet<Vec<i64>>,
 }
 
 impl Builder<'_> {
@@ -154,6 +163,9 @@ impl Builder<'_> {
             let stages = formula::expand(self.kinds[call], &arguments, self.target)
                 .map_err(|source| Error::Formula { op: self.op(origin), layer: self.layer(origin), source })?;
             self.stages[call] = Some(stages);
+            if self.target.cudnn_benchmark && formula_call.kind == CONVOLUTION && self.measured.insert(arguments) {
+                self.timeline.actions.push(Action::EmptyCache);
+            }
         }
         let steps = self.stages[call].as_ref().and_then(|stages| stages.get(stage)).cloned().unwrap_or_default();
         for step in steps {

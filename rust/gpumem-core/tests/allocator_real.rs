@@ -14,6 +14,7 @@ mod player;
 #[path = "real/script.rs"]
 mod script;
 
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 use gpumem_core::allocator::AllocConf;
@@ -88,13 +89,13 @@ fn setting(name: &str, default: usize) -> usize {
 }
 
 /// The harness, built once; `None`, and said so, where it cannot be.
-#[expect(clippy::print_stderr, reason = "a skip must be seen")]
 fn harness() -> Option<&'static Harness> {
     static HARNESS: OnceLock<Result<Harness, String>> = OnceLock::new();
     match HARNESS.get_or_init(Harness::build) {
         Ok(harness) => Some(harness),
         Err(reason) => {
-            eprintln!("SKIPPED: nothing was compared with the real allocator: {reason}");
+            // Written past the capture of passing tests: a skip must be seen.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: nothing was compared with the real allocator: {reason}");
             None
         }
     }

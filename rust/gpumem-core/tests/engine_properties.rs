@@ -128,12 +128,13 @@ fn spec_of(model: &Loop) -> ModelSpec {
 fn setting(budget_bytes: u64) -> Setting {
     Setting {
         gpu: Gpu::by_name(DEFAULT_GPU).unwrap(),
-        gpu_given: false,
+        gpu_asked: None,
         stack: Stack::MEASURED,
         budget_bytes: Some(budget_bytes),
         context_override_bytes: Some(0),
         alloc_conf: AllocConf::default(),
         library_workspaces: LibraryWorkspaces::Modelled,
+        cudnn_benchmark: false,
     }
 }
 
@@ -184,7 +185,7 @@ proptest! {
             match *action {
                 Action::Alloc(request) => alive.push(request),
                 Action::Free(request) => alive.retain(|&other| other != request),
-                Action::Mark(_) => {}
+                Action::Mark(_) | Action::EmptyCache => {}
             }
         }
         timeline.actions.extend(alive.into_iter().map(Action::Free));
@@ -210,7 +211,7 @@ proptest! {
                 .map(|action| match *action {
                     Action::Alloc(request) => bytes(request),
                     Action::Free(request) => -bytes(request),
-                    Action::Mark(_) => 0,
+                    Action::Mark(_) | Action::EmptyCache => 0,
                 })
                 .collect()
         };

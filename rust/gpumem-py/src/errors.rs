@@ -20,9 +20,9 @@ pub(crate) fn to_python(error: Error) -> PyErr {
     match error {
         Error::Target(TargetError::UnknownGpu { name, nearest }) => {
             let hint = if nearest.is_empty() {
-                "gpumem.gpus() lists the known cards; or give budget= and leave gpu out".to_owned()
+                "gpumem.gpus() lists the known cards; or give budget= and leave gpu= out".to_owned()
             } else {
-                format!("nearest: {}; `gpumem gpus` lists all", nearest.join(", "))
+                format!("nearest: {}; gpumem.gpus() lists all", nearest.join(", "))
             };
             UnknownNameError::new_err((format!("unknown GPU '{name}'"), hint))
         }
@@ -57,6 +57,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         | Error::SizeOverflow { .. }
         | Error::ZeroBatch
         | Error::InvalidSpec { .. }
+        | Error::Regions { .. }
         | Error::SchemaVersion { .. } => SpecError::new_err((message, String::new())),
     }
 }

@@ -2,6 +2,7 @@
 
 mod errors;
 mod gpus;
+mod regions;
 mod report;
 mod setting;
 mod spec;
@@ -13,6 +14,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use crate::gpus::{GpuProfile, find_gpu, gpus};
+    #[pymodule_export]
+    use crate::regions::RegionSpace;
     #[pymodule_export]
     use crate::report::{Quantity, Report};
     #[pymodule_export]

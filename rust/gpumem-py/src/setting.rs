@@ -67,16 +67,18 @@ pub(crate) fn setting(
     context: Option<Context>,
     alloc_conf: Option<&str>,
     library_workspaces: bool,
+    cudnn_benchmark: bool,
 ) -> PyResult<Setting> {
     let read = || -> Result<Setting, Error> {
         Ok(Setting {
             gpu: Gpu::by_name(gpu.unwrap_or(DEFAULT_GPU))?,
-            gpu_given: gpu.is_some(),
+            gpu_asked: gpu.map(str::to_owned),
             stack: stack.map_or(Ok(Stack::MEASURED), Stack::parse)?,
             budget_bytes: budget.map(|bytes| bytes.0),
             context_override_bytes: context.map(|bytes| bytes.0),
             alloc_conf: AllocConf::parse(alloc_conf.unwrap_or_default())?,
             library_workspaces: if library_workspaces { LibraryWorkspaces::Modelled } else { LibraryWorkspaces::Zero },
+            cudnn_benchmark,
         })
     };
     read().map_err(to_python)

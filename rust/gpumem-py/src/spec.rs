@@ -22,7 +22,7 @@ pub(crate) struct StructureArguments {
     formulas: Vec<(String, u32, u32, usize)>,
 }
 
-type TraceArguments = (u64, Vec<u64>, Vec<i64>, Vec<Vec<i64>>, Vec<(i64, i64)>);
+pub(crate) type TraceArguments = (u64, Vec<u64>, Vec<i64>, Vec<Vec<i64>>, Vec<(i64, i64)>);
 
 /// A traced loop, ready for any number of what-ifs.
 #[pyclass(frozen, eq, module = "gpumem._core")]
@@ -38,6 +38,7 @@ fn timeline_row(row: report::TimelineRow) -> TimelineRow {
         Action::Alloc(request) => (0, request),
         Action::Free(request) => (1, request),
         Action::Mark(phase) => (2, phase as u32),
+        Action::EmptyCache => (3, 0),
     };
     let (origin, counters) = (row.origin, row.counters);
     (
@@ -53,7 +54,7 @@ fn timeline_row(row: report::TimelineRow) -> TimelineRow {
     )
 }
 
-fn damaged(reason: impl Into<String>) -> PyErr {
+pub(crate) fn damaged(reason: impl Into<String>) -> PyErr {
     SpecError::new_err((format!("damaged trace: {}", reason.into()), String::new()))
 }
 
@@ -62,7 +63,7 @@ fn origin(op: u32, layer: u32, phase: usize) -> PyResult<Origin> {
     Ok(Origin { op, layer, phase })
 }
 
-fn structure(arguments: StructureArguments) -> PyResult<Structure> {
+pub(crate) fn structure(arguments: StructureArguments) -> PyResult<Structure> {
     let about: About = serde_json::from_str(&arguments.about).map_err(|error| damaged(error.to_string()))?;
     let origins = arguments.origins.into_iter().map(|(op, layer, phase)| origin(op, layer, phase));
     let origins = origins.collect::<PyResult<Vec<_>>>()?;
@@ -83,17 +84,26 @@ fn structure(arguments: StructureArguments) -> PyResult<Structure> {
     })
 }
 
+pub(crate) fn traces(arguments: Vec<TraceArguments>) -> Vec<Trace> {
+    arguments
+        .into_iter()
+        .map(|(batch, events, sizes, arguments, flops)| Trace { batch, events, sizes, arguments, flops })
+        .collect()
+}
+
+impl From<CoreSpec> for ModelSpec {
+    fn from(core: CoreSpec) -> Self {
+        Self { core }
+    }
+}
+
 #[pymethods]
 impl ModelSpec {
     /// Assemble traces of a few batch sizes.
     #[staticmethod]
-    #[pyo3(signature = (structure_arguments, traces, /))]
-    fn from_traces(structure_arguments: StructureArguments, traces: Vec<TraceArguments>) -> PyResult<Self> {
-        let traces: Vec<Trace> = traces
-            .into_iter()
-            .map(|(batch, events, sizes, arguments, flops)| Trace { batch, events, sizes, arguments, flops })
-            .collect();
-        assemble(structure(structure_arguments)?, &traces).map(|core| Self { core }).map_err(to_python)
+    #[pyo3(signature = (structure_arguments, trace_arguments, /))]
+    fn from_traces(structure_arguments: StructureArguments, trace_arguments: Vec<TraceArguments>) -> PyResult<Self> {
+        assemble(structure(structure_arguments)?, &traces(trace_arguments)).map(|core| Self { core }).map_err(to_python)
     }
 
     /// Read the JSON form.
@@ -129,7 +139,7 @@ impl ModelSpec {
     }
 
     /// Answer one what-if.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
     fn estimate(
         &self,
         py: Python<'_>,
@@ -140,13 +150,14 @@ impl ModelSpec {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
+        cudnn_benchmark: bool,
     ) -> PyResult<Report> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
         py.detach(|| report::estimate(&self.core, batch.0, &setting)).map(Report::from).map_err(to_python)
     }
 
     /// Whether the loop runs through at the upper end of the uncertainty.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
     fn fits(
         &self,
         py: Python<'_>,
@@ -157,13 +168,14 @@ impl ModelSpec {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
+        cudnn_benchmark: bool,
     ) -> PyResult<bool> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
         py.detach(|| search::fits(&self.core, batch.0, &setting)).map_err(to_python)
     }
 
     /// The largest batch that fits while the next one does not.
-    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
+    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
     fn max_batch(
         &self,
         py: Python<'_>,
@@ -173,16 +185,18 @@ impl ModelSpec {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
+        cudnn_benchmark: bool,
     ) -> PyResult<u64> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
         py.detach(|| search::max_batch(&self.core, &setting)).map_err(to_python)
     }
 
     /// Every action of setup and three steps, without a limit.
     ///
     /// Rows are `(kind, number, bytes, op, layer, phase, requested, allocated, reserved)`; `kind` is 0 for a request, 1 for
-    /// a free (`number` is then the request's), 2 for the begin of a phase (`number` is then the phase's).
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true))]
+    /// a free (`number` is then the request's), 2 for the begin of a phase (`number` is then the phase's), 3 where the
+    /// cache is emptied.
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
     fn timeline(
         &self,
         py: Python<'_>,
@@ -193,8 +207,9 @@ impl ModelSpec {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         library_workspaces: bool,
+        cudnn_benchmark: bool,
     ) -> PyResult<Vec<TimelineRow>> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces)?;
+        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
         let rows = py.detach(|| report::timeline(&self.core, batch.0, &setting)).map_err(to_python)?;
         Ok(rows.into_iter().map(timeline_row).collect())
     }

@@ -3,19 +3,19 @@
 //! Every algorithm asks for 255 bytes plus its parts, each rounded up to 256 bytes. The parts are per tile, and how many
 //! items a tile holds is a tuning of CUB by architecture and item sizes. The tile sizes here were recovered from the
 //! sizes of the virtual GPU (torch 2.14.1, up to 10^8 items) for 7.5, 8.0, 8.6, 8.9, 9.0, 10.0 and 12.0; each reproduces
-//! every measured size. Sorts of 16-bit keys before 9.0 use an algorithm that asks the driver for occupancy and are not
-//! modelled.
+//! every measured size. Sorts of 16-bit keys before 9.0 use an older algorithm that asks the driver for occupancy, which
+//! the virtual GPU takes to be limited by threads alone: an upper end for real cards.
 
 use super::checked::{SizeOverflow, product, round_up, sum};
 use super::{Arguments, FormulaError, Stages, temporary};
 use crate::target::{Capability, Gpu, Target};
 
 const OP: &str = "cub temporary storage";
-const PART_ALIGNMENT_BYTES: u64 = 256;
+pub(super) const PART_ALIGNMENT_BYTES: u64 = 256;
 /// Slack for aligning the first part.
 const SLACK_BYTES: u64 = 255;
 /// A storage that needs nothing still asks for one byte.
-const NOTHING_BYTES: u64 = 1;
+pub(super) const NOTHING_BYTES: u64 = 1;
 /// Tile states in front of the first tile.
 const LEADING_TILES: u64 = 32;
 /// Tile state of scans whose value and status do not fit 8 bytes together.
@@ -54,6 +54,8 @@ pub enum SortPair {
     Int32Int32,
     /// fp32 (or int32) keys with int64 values: `sort`.
     Float32Int64,
+    /// 16-bit keys with int64 values: `sort`.
+    Half16Int64,
 }
 
 /// Integer width of indices.
@@ -123,6 +125,8 @@ pub fn radix_sort_pairs_bytes(pair: SortPair, items: u64, key_bits: u32, gpu: &G
         SortPair::Int32Int32 => (4, 4, 4864, [11776, 6528, 6528, 6528]),
         // Not visible below 4,096 items, where `sort` does not use it.
         SortPair::Float32Int64 => (4, 8, 4096, [2816, 3072, 3072, 5376]),
+        SortPair::Half16Int64 if Tuning::of(gpu) != Tuning::Sm90 => return upsweep_bytes(items, gpu),
+        SortPair::Half16Int64 => (2, 8, 4096, [5632; 4]),
     };
     if items <= single_tile {
         return Ok(NOTHING_BYTES);
@@ -134,6 +138,46 @@ pub fn radix_sort_pairs_bytes(pair: SortPair, items: u64, key_bits: u32, gpu: &G
     ];
     let copies = |itemsize: u64| if passes > 1 { product(OP, &[itemsize, items]) } else { Ok(0) };
     storage(&[histograms, counters, PASS_COUNTERS_BYTES, copies(key_bytes)?, copies(value_bytes)?])
+}
+
+/// The older radix sort of 16-bit keys with int64 values: counters of a full grid, a tile of their scan, both copies.
+fn upsweep_bytes(items: u64, gpu: &Gpu) -> Result<u64, SizeOverflow> {
+    const COUNTER_BYTES: u64 = 4;
+    /// Threads of a block, and values of one digit.
+    const BLOCK_THREADS: u64 = 256;
+    /// Blocks in the grid for each that the card can hold.
+    const OVERSUBSCRIPTION: u64 = 5;
+    /// 512 threads of 22 items.
+    const SCAN_TILE: u64 = 11_264;
+    const KEY_BYTES: u64 = 2;
+    const VALUE_BYTES: u64 = 8;
+    let blocks = u64::from(gpu.sm_count) * u64::from(gpu.max_threads_per_sm) / BLOCK_THREADS * OVERSUBSCRIPTION;
+    let counters = sum(OP, &[product(OP, &[blocks, BLOCK_THREADS])?, SCAN_TILE])?;
+    storage(&[
+        product(OP, &[COUNTER_BYTES, counters])?,
+        product(OP, &[KEY_BYTES, items])?,
+        product(OP, &[VALUE_BYTES, items])?,
+    ])
+}
+
+/// `DeviceRadixSort::SortKeys` of int64 keys by one digit, more than one tile of them.
+///
+/// # Errors
+/// [`SizeOverflow`].
+pub fn radix_sort_one_digit_bytes(items: u64, gpu: &Gpu) -> Result<u64, SizeOverflow> {
+    const HISTOGRAM_BYTES: u64 = 256 * 8;
+    const TILE_COUNTERS_BYTES: u64 = 256 * 4;
+    let tiles = items.div_ceil(per_tile([2816, 3840, 3840, 5760], gpu));
+    storage(&[HISTOGRAM_BYTES, product(OP, &[TILE_COUNTERS_BYTES, tiles])?, PART_ALIGNMENT_BYTES])
+}
+
+/// `DeviceSegmentedRadixSort::SortPairs`: copies of keys and int64 values.
+///
+/// # Errors
+/// [`SizeOverflow`].
+pub fn segmented_sort_bytes(items: u64, key_bytes: u64) -> Result<u64, SizeOverflow> {
+    const VALUE_BYTES: u64 = 8;
+    storage(&[product(OP, &[key_bytes, items])?, product(OP, &[VALUE_BYTES, items])?])
 }
 
 /// `DeviceScan` (`cumsum` along one row, prefix sums of segment counts).
@@ -174,7 +218,7 @@ pub fn scan_by_key_bytes(width: IndexWidth, items: u64, gpu: &Gpu) -> Result<u64
     storage(&[tile_states(WIDE_TILE_STATE_BYTES, tiles)?, product(OP, &[width.itemsize(), tiles])?])
 }
 
-fn per_tile(by_tuning: [u64; 4], gpu: &Gpu) -> u64 {
+pub(super) fn per_tile(by_tuning: [u64; 4], gpu: &Gpu) -> u64 {
     let [sm70, sm80, sm86, sm90] = by_tuning;
     match Tuning::of(gpu) {
         Tuning::Sm70 => sm70,
@@ -184,11 +228,11 @@ fn per_tile(by_tuning: [u64; 4], gpu: &Gpu) -> u64 {
     }
 }
 
-fn tile_states(state_bytes: u64, tiles: u64) -> Result<u64, SizeOverflow> {
+pub(super) fn tile_states(state_bytes: u64, tiles: u64) -> Result<u64, SizeOverflow> {
     product(OP, &[state_bytes, sum(OP, &[tiles, LEADING_TILES])?])
 }
 
-fn storage(parts: &[u64]) -> Result<u64, SizeOverflow> {
+pub(super) fn storage(parts: &[u64]) -> Result<u64, SizeOverflow> {
     parts.iter().try_fold(SLACK_BYTES, |total, &part| sum(OP, &[total, round_up(OP, part, PART_ALIGNMENT_BYTES)?]))
 }
 
@@ -225,6 +269,26 @@ mod tests {
             let bytes = radix_sort_pairs_bytes(pair, items, key_bits, Gpu::by_name(gpu).unwrap()).unwrap();
             assert_eq!(bytes, measured, "{gpu} {pair:?} {items} {key_bits}");
         }
+    }
+
+    #[test]
+    fn long_sorts_of_several_slices() {
+        // torch.sort of 4, 100 and 200 slices of 8,192.
+        for (gpu, items, half, one_digit) in [
+            ("t4", 32_768, 1_192_191, 14_847),
+            ("t4", 819_200, 9_056_511, 300_543),
+            ("a100", 32_768, 4_796_671, 11_775),
+            ("rtx3090", 819_200, 10_756_351, 221_695),
+            ("l4", 32_768, 2_154_751, 11_775),
+            ("h100", 32_768, 338_431, 8703),
+            ("b200", 819_200, 8_346_111, 148_991),
+        ] {
+            let gpu = Gpu::by_name(gpu).unwrap();
+            assert_eq!(radix_sort_pairs_bytes(SortPair::Half16Int64, items, 16, gpu), Ok(half), "{}", gpu.name);
+            assert_eq!(radix_sort_one_digit_bytes(items, gpu), Ok(one_digit), "{}", gpu.name);
+        }
+        assert_eq!(segmented_sort_bytes(1_638_400, 4), Ok(19_661_055));
+        assert_eq!(segmented_sort_bytes(1_638_400, 2), Ok(16_384_255));
     }
 
     #[test]

@@ -37,13 +37,17 @@ pub fn backward_partials(
     if rows <= ROWS_WITHOUT_PARTIALS || columns == 0 || columns / WARP_SIZE >= u64::from(gpu.sm_count) / 2 {
         return Ok(None);
     }
-    let blocks = rows.div_ceil(WARP_SIZE).min(PARTIALS_MAX_ELEMS / columns);
+    // The columns of a grid of whole warps share the limit.
+    let blocks = rows.div_ceil(WARP_SIZE).min(PARTIALS_MAX_ELEMS / columns.next_multiple_of(WARP_SIZE));
     let kernel = ReduceKernel::new(ReduceOp::Sum, weight_itemsize);
     Ok(Some(LayerNormPartials {
         partials_bytes: product(OP, &[weight_itemsize, blocks, columns])?,
         reduction: reduce_scratch(kernel, &[blocks, columns], &[columns, 1], &[true, false], gpu)?,
     }))
 }
+
+/// Positions of `weight_gradient` and `bias_gradient` among the arguments of [`layer_norm_backward`].
+pub const ALLOCATION_ARGUMENTS: [usize; 2] = [3, 4];
 
 /// `layer_norm_backward [rows, columns, weight_itemsize, weight_gradient, bias_gradient]`, after the three gradients; the
 /// last two are the allocations of the trace that the reductions replace, or -1.
@@ -94,6 +98,7 @@ mod tests {
             ("rtx3090", 100_352, 768, 4, Some((4_193_280, 8_650_752, 24))),
             ("rtx3090", 200_000, 32, 4, Some((800_000, 102_400, 4))),
             ("rtx3090", 200_000, 100, 4, Some((2_500_000, 1_254_400, 8))),
+            ("rtx3090", 262_144, 144, 4, Some((3_774_528, 7_593_984, 8))),
             ("rtx3090", 100_352, 1536, 4, None),
             ("h100", 100_352, 1536, 4, Some((4_190_208, 0, 0))),
             ("h100", 66_000, 2624, 4, None),
@@ -110,6 +115,7 @@ mod tests {
             gpu: Gpu::by_name("rtx3090").unwrap(),
             stack: Stack::MEASURED,
             library_workspaces: LibraryWorkspaces::Zero,
+            cudnn_benchmark: false,
             end: End::Likely,
         };
         let steps = |arguments: &[i64]| {

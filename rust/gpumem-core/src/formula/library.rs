@@ -115,6 +115,7 @@ mod tests {
             gpu: Gpu::by_name("h200").unwrap(),
             stack: Stack::MEASURED,
             library_workspaces: LibraryWorkspaces::Modelled,
+            cudnn_benchmark: false,
             end: End::Likely,
         };
         for (shape, expected) in [

@@ -16,6 +16,7 @@ pub mod layer_norm;
 pub mod library;
 pub mod reduce;
 pub mod reduction_scratch;
+pub mod select;
 pub mod sorting;
 
 use thiserror::Error;
@@ -96,10 +97,12 @@ const KINDS: &[(&str, Formula)] = &[
     ("foreach_norm", foreach_norm::foreach_norm),
     ("grouped_mm", grouped_mm::grouped_mm),
     ("layer_norm_backward", layer_norm::layer_norm_backward),
+    ("nonzero", select::nonzero),
     ("radix_sort", cub::radix_sort),
     ("randperm", sorting::randperm),
     ("reduce", reduction_scratch::reduce),
     ("segmented_sort", sorting::segmented_sort),
+    ("select_unique", select::select_unique),
 ];
 
 /// Index of a kind in the table.
@@ -108,6 +111,15 @@ const KINDS: &[(&str, Formula)] = &[
 /// [`FormulaError::UnknownKind`].
 pub fn kind_index(kind: &str) -> Result<usize, FormulaError> {
     KINDS.iter().position(|(name, _)| *name == kind).ok_or_else(|| FormulaError::UnknownKind { kind: kind.to_owned() })
+}
+
+/// Which arguments of a kind are indices into [`crate::spec::ModelSpec::allocations`] (or negative).
+#[must_use]
+pub fn allocation_arguments(kind: &str) -> &'static [usize] {
+    match kind {
+        "layer_norm_backward" => &layer_norm::ALLOCATION_ARGUMENTS,
+        _ => &[],
+    }
 }
 
 /// The stages of one call.

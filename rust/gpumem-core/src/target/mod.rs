@@ -4,11 +4,13 @@ pub mod context;
 pub mod gpu;
 pub mod machine;
 pub mod stack;
+pub mod throughput;
 
 pub use context::context_bytes;
 pub use gpu::{Capability, Evidence, Gpu, GpuFamily, Sourced};
 pub use machine::{End, LibraryWorkspaces, Target};
 pub use stack::{Stack, Version};
+pub use throughput::{Throughput, Unit};
 
 use thiserror::Error;
 

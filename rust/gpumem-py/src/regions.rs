@@ -1,0 +1,161 @@
+//! `RegionSpace` in Python.
+
+use gpumem_core::assemble::{Trace, assemble};
+use gpumem_core::poly::Poly;
+use gpumem_core::regions::{OpCost, RegionSpace as CoreSpace, RegionTrace, Variant};
+use gpumem_core::target::Unit;
+use pyo3::prelude::*;
+
+use crate::errors::to_python;
+use crate::setting::{Batch, Bytes, Context, setting};
+use crate::spec::{ModelSpec, StructureArguments, TraceArguments, damaged, structure, traces};
+
+/// One kernel call: code, FLOPs, bytes moved, arithmetic unit.
+type Call = (u32, i64, i64, String);
+/// Kernel calls of each traced batch.
+type Costs = Vec<Vec<Call>>;
+/// A plan: choice, least time of the step, of recomputation, its lower bound, plans played.
+type Found = (Vec<usize>, u64, u64, u64, usize);
+
+/// One variant as extraction gives it: structure, traces by batch, borders, touches, kernel calls by batch.
+type VariantArguments = (StructureArguments, Vec<TraceArguments>, Vec<(usize, u32)>, Vec<(usize, u32, usize)>, Costs);
+
+/// All checkpoint plans of one traced loop.
+#[pyclass(frozen, eq, module = "gpumem._core")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RegionSpace {
+    core: CoreSpace,
+}
+
+fn unit(name: &str) -> PyResult<Unit> {
+    match name {
+        "fp32" => Ok(Unit::Fp32),
+        "tf32" => Ok(Unit::Tf32),
+        "half" => Ok(Unit::Half),
+        _ => Err(damaged(format!("unknown arithmetic unit '{name}'"))),
+    }
+}
+
+fn costs(batches: &[u64], by_batch: &[Vec<Call>]) -> PyResult<Vec<OpCost>> {
+    let first = by_batch.first().ok_or_else(|| damaged("no batch was traced"))?;
+    let fit = |at: usize, value: &dyn Fn(&Call) -> i64| {
+        let values: Option<Vec<i64>> = by_batch.iter().map(|calls| calls.get(at).map(value)).collect();
+        let values = values.ok_or_else(|| damaged("the number of kernel calls changes with the batch"))?;
+        Poly::fit(batches, &values).ok_or_else(|| damaged("the cost of a kernel is no polynomial in the batch"))
+    };
+    let calls = first.iter().enumerate();
+    calls
+        .map(|(at, (code, _, _, name))| {
+            let (flops, moved_bytes) = (fit(at, &|call| call.1)?, fit(at, &|call| call.2)?);
+            Ok(OpCost { code: *code, flops, moved_bytes, unit: unit(name)? })
+        })
+        .collect()
+}
+
+fn variant(arguments: VariantArguments) -> PyResult<Variant> {
+    let (structure_arguments, trace_arguments, borders, touches, by_batch) = arguments;
+    let traced: Vec<Trace> = traces(trace_arguments);
+    let batches: Vec<u64> = traced.iter().map(|trace| trace.batch).collect();
+    let spec = assemble(structure(structure_arguments)?, &traced).map_err(to_python)?;
+    Variant::cut(spec, RegionTrace { borders, touches, costs: costs(&batches, &by_batch)? }).map_err(to_python)
+}
+
+#[pymethods]
+impl RegionSpace {
+    /// Assemble and match the traced variants.
+    #[staticmethod]
+    #[pyo3(signature = (paths, variants, /))]
+    fn from_traces(paths: Vec<String>, variants: Vec<VariantArguments>) -> PyResult<Self> {
+        let variants = variants.into_iter().map(variant).collect::<PyResult<Vec<_>>>()?;
+        CoreSpace::new(paths, variants).map(|core| Self { core }).map_err(to_python)
+    }
+
+    /// Read the JSON form.
+    #[staticmethod]
+    #[pyo3(signature = (text, /))]
+    fn from_json(text: &str) -> PyResult<Self> {
+        CoreSpace::from_json(text).map(|core| Self { core }).map_err(to_python)
+    }
+
+    /// The JSON form: what is stored and shipped; the matching of the variants is worked out again.
+    fn to_json(&self) -> PyResult<String> {
+        self.core.to_json().map_err(to_python)
+    }
+
+    /// Module paths of the regions.
+    #[getter]
+    fn paths(&self) -> Vec<String> {
+        self.core.paths().to_vec()
+    }
+
+    /// Whether `region` can run as in `variant`.
+    fn is_allowed(&self, region: usize, variant: usize) -> bool {
+        self.core.is_allowed(region, variant)
+    }
+
+    /// The loop in which region `i` runs as in variant `choice[i]`.
+    #[expect(clippy::needless_pass_by_value, reason = "a list is extracted into a vector")]
+    fn splice(&self, choice: Vec<usize>) -> PyResult<ModelSpec> {
+        self.core.splice(&choice).map(ModelSpec::from).map_err(to_python)
+    }
+
+    /// Least picoseconds of recomputation under a plan.
+    #[pyo3(signature = (choice, batch, *, gpu=None))]
+    #[expect(clippy::needless_pass_by_value, reason = "a list is extracted into a vector")]
+    fn recompute_ps(&self, choice: Vec<usize>, batch: Batch, gpu: Option<&str>) -> PyResult<u64> {
+        let setting = setting(gpu, None, None, None, None, true, false)?;
+        self.core.recompute_ps(&choice, batch.0, &setting).map_err(to_python)
+    }
+
+    /// The plan with the least recomputation that fits, or None.
+    #[pyo3(signature = (batch, *, plays=None, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false))]
+    fn cheapest_plan(
+        &self,
+        py: Python<'_>,
+        batch: Batch,
+        plays: Option<usize>,
+        gpu: Option<&str>,
+        budget: Option<Bytes>,
+        stack: Option<&str>,
+        context: Option<Context>,
+        alloc_conf: Option<&str>,
+        cudnn_benchmark: bool,
+    ) -> PyResult<Option<Found>> {
+        let setting = setting(gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark)?;
+        let found = py.detach(|| self.core.cheapest_plan(batch.0, &setting, plays)).map_err(to_python)?;
+        Ok(found.map(|plan| (plan.choice, plan.step_ps, plan.recompute_ps, plan.recompute_lower_bound_ps, plan.played)))
+    }
+
+    /// The largest batch for which some plan fits.
+    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false))]
+    fn max_batch(
+        &self,
+        py: Python<'_>,
+        gpu: Option<&str>,
+        budget: Option<Bytes>,
+        stack: Option<&str>,
+        context: Option<Context>,
+        alloc_conf: Option<&str>,
+        cudnn_benchmark: bool,
+    ) -> PyResult<u64> {
+        let setting = setting(gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark)?;
+        py.detach(|| self.core.max_batch(&setting)).map_err(to_python)
+    }
+
+    /// Device bytes of the plan with the least peak, upper end.
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false))]
+    fn smallest_bytes(
+        &self,
+        py: Python<'_>,
+        batch: Batch,
+        gpu: Option<&str>,
+        budget: Option<Bytes>,
+        stack: Option<&str>,
+        context: Option<Context>,
+        alloc_conf: Option<&str>,
+        cudnn_benchmark: bool,
+    ) -> PyResult<u64> {
+        let setting = setting(gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark)?;
+        py.detach(|| self.core.smallest_bytes(batch.0, &setting)).map_err(to_python)
+    }
+}
