@@ -1,0 +1,70 @@
+"""Starts a program on the virtual device and waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gpumem.errors import VirtualDeviceError
+from gpumem.virtual import installed
+from gpumem.virtual.environment import Device, environment
+from gpumem.virtual.ledger import processes
+from gpumem.virtual.run_report import RunReport
+
+
+def run(
+    program: Sequence[str],
+    *,
+    gpu: str,
+    gpus: int = 1,
+    budget_bytes: int | None = None,
+    context_bytes: int | None = None,
+    snapshot: str | os.PathLike[str] | None = None,
+    trace: int = 0,
+) -> RunReport:
+    """Run a Python program on a virtual GPU and say where memory stood.
+
+    The program runs in a child process with this interpreter; its input and output are those of this process.
+
+    Args:
+        program: Path of a script and its arguments, or `-m`, a module and its arguments.
+        gpu: Name of the card.
+        gpus: How many of it there are.
+        budget_bytes: Memory of each, context included; the card's when None.
+        context_bytes: What the CUDA context takes of it; the likely value for the card when None.
+        snapshot: File for PyTorch's memory snapshot (https://pytorch.org/memory_viz), or None.
+        trace: 1 writes failing CUDA calls to standard error, 2 all calls.
+
+    Raises:
+        VirtualDeviceError: if the virtual device cannot be used here, or there is no such program.
+        UnknownNameError: if there is no such card.
+    """
+    if not program or (program[0] != "-m" and not Path(program[0]).is_file()):
+        raise VirtualDeviceError(f"there is no program {program[0] if program else ''!r}")
+    device = Device(gpu=gpu, count=gpus, total_bytes=budget_bytes, context_bytes=context_bytes, trace=trace)
+    with tempfile.TemporaryDirectory(prefix="gpumem-run-") as name, environment(device, os.environ) as variables:
+        file, ledger = Path(name) / "report.json", Path(name) / "ledger"
+        ledger.mkdir()
+        variables["GPUMEM_VGPU_LEDGER"] = str(ledger)
+        wanted = "" if snapshot is None else str(Path(snapshot).resolve())
+        command = [sys.executable, "-m", "gpumem.virtual.child", str(file), wanted, *program]
+        code = _wait(subprocess.Popen(command, env=variables))
+        if file.exists():
+            report = RunReport.from_json(file.read_text(encoding="utf-8"))
+        else:
+            report = RunReport(gpu=gpu, torch=installed.torch().version, exit_code=code, outcome="died")
+        return replace(report, processes=processes(ledger))
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    """Ctrl-C reaches the child through the terminal; it decides what to do about it."""
+    while child.poll() is None:
+        with contextlib.suppress(KeyboardInterrupt):
+            child.wait()
+    return child.returncode

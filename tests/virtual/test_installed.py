@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpumem.errors import VirtualDeviceError
+from gpumem.virtual import installed, symbols
+from gpumem.virtual.elf import dynamic_symbols
+from gpumem.virtual.environment import Device, environment
+
+
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "riscv64")])
+def test_other_platforms_are_refused(monkeypatch: pytest.MonkeyPatch, system: str, machine: str) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(VirtualDeviceError, match=f"not for {system} on {machine}"):
+        installed.library()
+
+
+def _fake_torch(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
+    package = folder / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('not to be imported')")
+    (package / "version.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+def test_the_installed_torch_is_read_and_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _fake_torch(monkeypatch, tmp_path, "__version__ = '2.8.0+cu128'\ncuda: Optional[str] = '12.8'\n")
+    assert installed.torch() == installed.InstalledTorch("2.8.0+cu128", (12, 8), tmp_path / "torch")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("__version__ = '2.8.0+cpu'\ncuda: Optional[str] = None\n", "built without CUDA"),
+        ("__version__ = '1.13.1+cu117'\ncuda: Optional[str] = '11.7'\n", "older than 2.4"),
+    ],
+)
+def test_other_builds_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str) -> None:
+    _fake_torch(monkeypatch, tmp_path, text)
+    with pytest.raises(VirtualDeviceError, match=message):
+        installed.torch()
+
+
+def test_the_installed_torch_needs_nothing_that_is_missing(programs: Path) -> None:
+    libraries = symbols.libraries_of(installed.torch().folder)
+    assert any("cudaMalloc" in dynamic_symbols(library).needed for library in libraries)
+    assert symbols.missing(libraries) == {}
+
+
+def test_a_missing_entry_point_is_named(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "_left_to_real", lambda device: set())
+    found = symbols.missing(symbols.libraries_of(installed.torch().folder))
+    assert "libtorch_cuda.so" in found["cudnnGetErrorString"]
+    assert "cudaMalloc" not in found
+
+
+def test_other_files_are_not_read_as_libraries(tmp_path: Path) -> None:
+    file = tmp_path / "x.so"
+    file.write_bytes(b"\x7fELF\x01\x01" + bytes(100))
+    with pytest.raises(ValueError, match="not a 64-bit little-endian ELF file"):
+        dynamic_symbols(file)
+
+
+def test_the_environment_is_the_devices_and_is_cleaned_up(programs: Path) -> None:
+    device = Device(gpu="t4", count=2, total_bytes=5, context_bytes=0, addresses="random7")
+    base = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "LD_PRELOAD": "x.so", "GPUMEM_VGPU_TRACE": "2"}
+    with environment(device, base) as variables:
+        library = variables["LD_PRELOAD"].removesuffix(":x.so")
+        assert Path(library).resolve() == installed.LIBRARY
+        assert Path(variables["LD_LIBRARY_PATH"], "libnvidia-ml.so.1").resolve() == installed.LIBRARY
+        assert variables["GPUMEM_VGPU_TOTAL_BYTES"] == "5"
+        assert (variables["GPUMEM_VGPU_TRACE"], variables["PATH"]) == ("0", "/bin")
+        assert "CUDA_VISIBLE_DEVICES" not in variables
+    assert not Path(library).exists()
+
+
+@pytest.mark.parametrize("addresses", ["sideways", "up7", ""])
+def test_unknown_address_orders_are_refused(addresses: str) -> None:
+    with pytest.raises(VirtualDeviceError, match="address order"):
+        Device(gpu="t4", addresses=addresses)
