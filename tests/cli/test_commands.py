@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +15,8 @@ import pytest
 
 import gpumem
 from gpumem import api
-from gpumem.cli import EXIT_DOES_NOT_FIT, EXIT_ERROR, EXIT_FITS, main
+from gpumem.cli import EXIT_DOES_NOT_FIT, EXIT_ERROR, EXIT_FITS, EXIT_INTERRUPTED, main
+from gpumem.cli.commands import keywords
 
 FACTORY = "tiny_models:mlp"
 
@@ -30,6 +34,30 @@ def tiny_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    def forward(self, x):\n"
         "        return self.layer(x) if len(x) % 2 else self.layer(x).relu().exp()\n"
         "def branches(): return Branches(), (64,)\n"
+        "class Reads(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = nn.Linear(64, 8)\n"
+        "    def forward(self, x):\n"
+        "        y = self.layer(x)\n"
+        "        return y * y.sum().item()\n"
+        "def reads(): return Reads(), (64,)\n"
+        "class Block(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.up, self.down = nn.Linear(64, 512), nn.Linear(512, 64)\n"
+        "    def forward(self, x):\n"
+        "        return x + self.down(self.up(x).relu())\n"
+        "class Tower(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.blocks = nn.ModuleList(Block() for _ in range(4))\n"
+        "    def forward(self, x):\n"
+        "        for block in self.blocks:\n"
+        "            x = block(x)\n"
+        "        return x.mean(1)\n"
+        "def tower(): return Tower(), (64, 64)\n"
+        "def unknown_input(): return nn.Linear(64, 8)\n"
     )
     # As on a real command line, the current folder is where factories are looked for.
     monkeypatch.chdir(tmp_path)
@@ -145,18 +173,33 @@ def test_an_input_shape_replaces_the_factorys(capsys: pytest.CaptureFixture[str]
     [
         (["estimate", FACTORY, "-b", "8", "--budget", "24 gigs"], "unknown unit 'gigs'", '"24GB"'),
         (["estimate", FACTORY, "-b", "8", "--budget=-1GB"], "must be positive", '"24GB"'),
-        (["estimate", FACTORY, "-b", "8", "--gpu", "rtx3091"], "unknown GPU 'rtx3091'", "rtx3090"),
+        (
+            ["estimate", FACTORY, "-b", "8", "--gpu", "rtx3091"],
+            "unknown GPU 'rtx3091'",
+            "rtx3070; `gpumem gpus` lists all",
+        ),
         (["estimate", FACTORY, "-b", "8", "--optimizer", "adamm"], "unknown optimizer 'adamm'", "adam"),
         (["estimate", FACTORY, "-b", "8", "--precision", "fp17"], "fp17", "fp16"),
         (["estimate", FACTORY, "-b", "8", "--mode", "trian"], "trian", "train"),
         (["estimate", FACTORY, "-b", "8", "--stack", "cuda"], "cuda", "torch-2.14+cu130"),
         (["estimate", FACTORY, "-b", "8", "--alloc-conf", "max_split:1"], "max_split", ""),
+        (["estimate", FACTORY, "-b", "-3"], "positive integer, not -3", ""),
+        (["estimate", FACTORY, "-b", "1" + 30 * "0"], "batch must be a positive integer", ""),
+        (["estimate", FACTORY, "-b", "8", "--gpu", ""], "unknown GPU ''", "or give --budget and leave --gpu out"),
+        (["estimate", FACTORY, "-b", "8", "--optimizer", "sgd(momentum=0.9"], "is not closed", "sgd(momentum=0.9)"),
+        (["estimate", FACTORY, "-b", "8", "--optimizer", "sgd(0.9)"], "optimizer's arguments '0.9'", "momentum=0.9"),
+        (["estimate", FACTORY, "-b", "8", "--host-reads", "ones"], "unknown host_reads 'ones'", "error, zeros"),
+        (["estimate", "tiny_models:reads", "-b", "8"], ".item()", "pass --host-reads zeros to"),
+        (["estimate", "tiny_models:unknown_input", "-b", "8"], "input of Linear is unknown", "--input 128:int64"),
+        (["estimate", "", "-b", "8"], "model '' names no library", "torchvision:NAME"),
+        (["estimate", "größe:ß", "-b", "8"], "no library or module 'größe'", ""),
+        (["estimate", "torchvision:fasterrcnn_resnet50_fpn", "-b", "2"], "chooses boxes", "in Python only"),
         (["estimate", FACTORY, "-b", "0"], "batch must be a positive integer", ""),
         (["estimate", FACTORY, "-b", "8", "--input", "3,x"], "cannot read the input shape", "3,224,224"),
         (["estimate", FACTORY, "-b", "8", "--input", "63"], "mat1 and mat2 shapes", "the model's own"),
         (["estimate", "torchvison:resnet50", "-b", "8"], "no library or module", "did you mean torchvision:resnet50"),
         (["estimate", "tiny_models:absent", "-b", "8"], "tiny_models has no 'absent'", ""),
-        (["max-batch", FACTORY, "--budget", "100MB"], "CUDA context", "context="),
+        (["max-batch", FACTORY, "--budget", "100MB"], "CUDA context", "pass --context"),
     ],
 )
 def test_mistakes_are_two_lines_on_stderr(
@@ -208,6 +251,92 @@ def test_an_error_of_our_own_never_looks_like_an_answer(
     assert "ZeroDivisionError: a bug" in err
 
 
+def test_the_largest_batch_that_is_none_shows_sizes_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = _run(capsys, "max-batch", FACTORY, "--budget", "401MB", "--context", "400MB")
+    assert re.search(r"needs up to [\d.]+ MiB \([\d,]+ bytes\) on the device", out)
+    assert "the budget is 382.42 MiB (401,000,000 bytes)" in out
+
+
+def test_a_context_of_zero_and_a_budget_beyond_the_card(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("-b", "8", "--gpu", "rtx3090", "--budget", "25GB", "--context", "0", "--json")
+    code, out, _ = _run(capsys, "estimate", FACTORY, *arguments)
+    report = json.loads(out)["report"]
+    assert code == EXIT_FITS
+    assert report["device_peak"] == report["reserved_peak"]
+    assert not any("more than" in line for line in report["assumptions"])
+    _, out, _ = _run(capsys, "estimate", FACTORY, *arguments, "--budget", "26GB")
+    assert "the budget is more than rtx3090 has: 23.69 GiB" in json.loads(out)["report"]["assumptions"]
+
+
+def test_values_that_are_read_can_be_taken_as_zeros(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _run(capsys, "estimate", "tiny_models:reads", "-b", "8", "--host-reads", "zeros", "--json")
+    assert code == EXIT_FITS
+    said = json.loads(out)["report"]["assumptions"]
+    assert any(
+        "taken as zero: aten::_local_scalar_dense (.item()" in line and "the model itself" in line for line in said
+    )
+
+
+def test_a_name_of_several_cards_says_which_was_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = _run(capsys, "estimate", FACTORY, "-b", "8", "--gpu", "A100", "--json")
+    report = json.loads(out)["report"]
+    assert report["gpu"] == "a100-40gb"
+    assert (
+        '"A100" is several cards: a100-40gb (39.38 GiB) was taken, not a100-80gb (79.25 GiB)' in report["assumptions"]
+    )
+    _, out, _ = _run(capsys, "max-batch", FACTORY, "--gpu", "a100")
+    assert out.startswith("Largest batch that fits a100-40gb, 39.38 GiB: ")
+    _, out, _ = _run(capsys, "estimate", FACTORY, "-b", "8", "--gpu", "a100-40gb")
+    assert "several cards" not in out
+
+
+@pytest.mark.parametrize("optimizer", ["sgd:momentum=0.9", "SGD(momentum=0.9)"])
+def test_python_takes_the_text_of_the_command_line(optimizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("-b", "8", "--input", "7,64:float32", "--optimizer", optimizer, "--json")
+    _, out, _ = _run(capsys, "estimate", FACTORY, *arguments)
+    from tiny_models import mlp
+
+    expected = api.estimate(mlp()[0], "7,64:float32", batch=8, optimizer=optimizer)
+    assert json.loads(out)["report"] == expected.to_dict()
+    assert expected.to_dict()["optimizer"] == "SGD(momentum=0.9)"
+
+
+def test_without_torch_it_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_torch(*args: Any, **kwargs: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("gpumem.sources.resolve", without_torch)
+    code, out, err = _run(capsys, "estimate", FACTORY, "-b", "8")
+    assert (code, out) == (EXIT_ERROR, "")
+    assert err == "error: a model is extracted with PyTorch, which is not installed\n  hint: pip install torch\n"
+
+
+def test_ctrl_c_is_no_answer() -> None:
+    wait = "import time; print('started', flush=True); time.sleep(60)"
+    Path("slow_models.py").write_text(f"def slow():\n    {wait}\n")
+    command = [sys.executable, "-m", "gpumem", "estimate", "slow_models:slow", "-b", "8"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == EXIT_INTERRUPTED
+    assert err == "interrupted\n"
+
+
+def test_a_narrow_terminal_gets_whole_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    _, out, _ = _run(capsys, "estimate", FACTORY, "-b", "8")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
+    for word in ("requested", "workspace", "activation", "max_memory_reserved()", "nvidia-smi"):
+        assert word in plain
+
+
 def test_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "gpus", "--json")
     assert code == EXIT_FITS
@@ -225,6 +354,20 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "--help")
     assert code == EXIT_FITS
     assert "0 fits, 1 does not fit, 2 error" in out
+    for command in ("estimate", "max-batch", "plan", "validate", "gpus"):
+        code, page, _ = _run(capsys, command, "--help")
+        assert code == EXIT_FITS
+        assert command in out
+        # Placeholders say what is meant, not how it is parsed; switches have none.
+        assert not re.search(r"--[a-z-]+ <|<bool>|[{}]", page + out)
+        assert "..." not in page.partition("\n")[2] + out.partition("\n")[2]
+
+
+def test_every_option_of_a_loop_is_in_both_apis() -> None:
+    from gpumem.extraction import extract
+
+    in_python_only = {"criterion", "target", "step", "batches"}
+    assert set(inspect.signature(extract).parameters) - in_python_only <= keywords()
 
 
 def test_the_installed_command_and_the_module_are_the_same() -> None:
@@ -236,3 +379,33 @@ def test_the_installed_command_and_the_module_are_the_same() -> None:
     ]
     assert outputs[0].stdout == outputs[1].stdout
     assert outputs[0].stderr == outputs[1].stderr == ""
+
+
+def test_plan_shows_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _run(capsys, "plan", "tiny_models:tower", "--batch", "64", "--budget", "100MiB", "--context", "0")
+    assert code == EXIT_FITS
+    assert "Checkpoint" in out
+    assert "blocks" in out
+
+
+def test_plan_prints_json_or_code(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("plan", "tiny_models:tower", "--batch", "64", "--budget", "100MiB", "--context", "0")
+    code, out, _ = _run(capsys, *arguments, "--json")
+    assert code == EXIT_FITS
+    assert json.loads(out)["plan"]["batch"] == 64
+    code, out, _ = _run(capsys, *arguments, "--code")
+    assert code == EXIT_FITS
+    compile(out, "plan", "exec")
+    code, _, err = _run(capsys, *arguments, "--code", "--json")
+    assert code == EXIT_ERROR
+    assert "give one" in err
+
+
+def test_plan_says_what_would_help_when_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _run(capsys, "plan", "tiny_models:tower", "--batch", "64", "--budget", "4MiB", "--context", "0")
+    assert code == EXIT_DOES_NOT_FIT
+    assert "the least that any needs" in out
+    assert "batch 32" in out
+    code, _, err = _run(capsys, "plan", "tiny_models:tower", "--batch", "64")
+    assert code == EXIT_ERROR
+    assert "--gpu or --budget" in err

@@ -41,6 +41,17 @@ class After(nn.Module):
         return self.function(self.linear(x))
 
 
+class SparseLookup(nn.Module):
+    """A functional embedding whose gradient is sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(9, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(x, self.table, sparse=True)
+
+
 class Lists(nn.Module):
     """Parameters in a ParameterList and a ParameterDict."""
 

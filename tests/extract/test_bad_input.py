@@ -38,7 +38,7 @@ ARGUMENTS: dict[str, tuple[type[GpumemError], str, dict[str, Any]]] = {
     "zero in the shape": (InputError, "dimension 0", {"shape": (0,)}),
     "negative TensorSpec": (InputError, "-8", {"shape": TensorSpec((-8,))}),
     "shape that is a number": (InputError, "describes no tensor", {"shape": 8}),
-    "shape that is text": (InputError, "describes no tensor", {"shape": "3x224x224"}),
+    "shape that is text": (InputError, "cannot read the input shape", {"shape": "3x224x224"}),
     "empty shape": (InputError, "describes no tensor", {"shape": ()}),
     "unknown input": (InputError, "input of Sequential is unknown", {"shape": None}),
     "no batches": (InputError, "batches", {"batches": ()}),
@@ -50,6 +50,17 @@ ARGUMENTS: dict[str, tuple[type[GpumemError], str, dict[str, Any]]] = {
     "unknown optimizer": (UnknownNameError, "adamm.*nearest: adam", {"optimizer": "adamm"}),
     "unknown GPU": (UnknownNameError, "rtx3091.*nearest: rtx3090", {"gpu": "rtx3091"}),
     "optimizer instance": (InputError, "instance", {"optimizer": torch.optim.SGD(models.mlp().parameters())}),
+    "optimizer arguments in text": (InputError, "optimizer's arguments 'high'", {"optimizer": "sgd:high"}),
+    "sparse gradients": (
+        InputError,
+        "'0' .Embedding. has sparse gradients.*sparse=False",
+        {"model": nn.Sequential(nn.Embedding(9, 4, sparse=True)), "shape": ((8,), torch.int64)},
+    ),
+    "sparse gradients of a function": (
+        ExtractionError,
+        "sparse gradients cannot be traced",
+        {"model": models.SparseLookup(), "shape": ((8,), torch.int64)},
+    ),
     "LBFGS": (InputError, "closure", {"optimizer": "lbfgs"}),
     "optimizer argument": (InputError, "SGD.*lrr", {"optimizer": ("sgd", {"lrr": 1})}),
     "optimizer None": (InputError, "NoneType", {"optimizer": None}),
@@ -147,7 +158,7 @@ def test_the_failing_module_is_named() -> None:
 @pytest.mark.parametrize(
     ("place", "keywords"),
     [
-        ("in the criterion", {"criterion": nn.MSELoss()}),
+        ("in the criterion", {"criterion": nn.CTCLoss()}),
         ("in the optimizer's step", {"optimizer": "sparseadam"}),
         ("in your step function", {"step": lambda model, optimizer: None}),
         ("when its optimizer was made", {"optimizer": lambda params: 1 / 0}),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import gpumem
 from gpumem.api import extract
 from gpumem.errors import ExtractionError
 from tests.extract import models
@@ -78,6 +79,58 @@ def test_gradient_hooks_are_said() -> None:
     model = models.mlp()
     next(iter(model.parameters())).register_hook(lambda grad: grad * 2)
     assert "gradient hooks of 1 parameters ('0.weight')" in _assumptions(model)
+
+
+def test_properties_of_the_card_are_answered_for_the_one_that_is_asked_about() -> None:
+    seen: list[tuple[str, int, int, tuple[int, int]]] = []
+
+    def by_card(y: torch.Tensor) -> torch.Tensor:
+        card = torch.cuda.get_device_properties(y.device)
+        seen.append((card.name, card.total_memory, card.multi_processor_count, torch.cuda.get_device_capability()))
+        assert torch.cuda.get_device_name(0) == card.name
+        assert card.warp_size == 32
+        return y if card.total_memory > 30 * 2**30 else y * 2
+
+    said = extract(models.After(by_card), (8,), gpu="v100-32gb").estimate(4).assumptions
+    card = next(gpu for gpu in gpumem.gpus() if gpu.name == "v100-32gb")
+    assert set(seen) == {(card.torch_name, card.total_bytes, card.sm_count, (7, 0))}
+    assert any("properties of the card" in line and "v100-32gb's" in line for line in said)
+
+
+def test_unknown_properties_of_the_card_are_named() -> None:
+    def by_cache(y: torch.Tensor) -> torch.Tensor:
+        return y * torch.cuda.get_device_properties(0).L2_cache_size
+
+    with pytest.raises(ExtractionError, match="L2_cache_size is not known of rtx3090"):
+        _assumptions(models.After(by_cache))
+
+
+def test_what_grows_from_step_to_step_is_said() -> None:
+    kept: list[torch.Tensor] = []
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        output = model(batch)
+        output.sum().backward()
+        optimizer.step()
+        kept.append(output)
+
+    said = "\n".join(extract(models.mlp(), (8,), step=step).estimate(1000).assumptions)
+    assert "memory grows from step to step: step 2 left 15.62 KiB (16,000 bytes) more than the one before" in said
+    assert "for 2 steps" in said
+
+
+def test_views_are_not_listed_as_never_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpumem.extraction.trace.VERIFIED", frozenset())
+
+    def viewed(y: torch.Tensor) -> torch.Tensor:
+        with torch.profiler.record_function("mine"):
+            z = y.view(-1, 2, 2).transpose(0, 1).exp().detach_().unsqueeze_(0)
+            return z.select(0, 0).movedim(0, 1).sum((1, 2))
+
+    listed = extract(models.After(viewed), (8,), mode="infer").estimate(4).unsupported
+    computed = ["aten.addmm.default", "aten.empty.memory_format", "aten.exp.default", "aten.sum.dim_IntList"]
+    assert listed == computed
 
 
 def test_free_memory_is_not_made_up() -> None:

@@ -73,11 +73,26 @@ class CastCache:
             # The entry holds the weight itself, so its id cannot be reused while the entry lives.
             entry = self._casts.get(id(tensor))
             if entry is None:
-                entry = self._casts[id(tensor)] = (tensor, tensor.to(dtype))
+                with torch.set_grad_enabled(torch.is_grad_enabled() or cached_casts_have_gradients()):
+                    entry = self._casts[id(tensor)] = (tensor, tensor.to(dtype))
             return entry[1]
         if isinstance(tensor, (list, tuple)) and tensor and isinstance(tensor[0], torch.Tensor):
             return [self.cast(item, dtype, lower) for item in tensor]
         return tensor
+
+
+@functools.cache
+def cached_casts_have_gradients() -> bool:
+    """Whether a cast that is cached under `no_grad` serves a later gradient: newer versions of PyTorch make it so.
+
+    Measured with the CPU's autocast, which shares the function with CUDA's.
+    """
+    weight = torch.zeros(1, 1, requires_grad=True)
+    x = torch.zeros(1, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.no_grad():
+            torch.mm(x, weight)
+        return torch.mm(x, weight).requires_grad
 
 
 _CASTS = CastCache()
@@ -170,6 +185,8 @@ def _register_kernels() -> list[Any]:
 def autocast_on_meta() -> Iterator[None]:
     """In this thread, `torch.autocast("cuda")` acts on meta tensors."""
     _register_kernels()
+    # Measured now: later all modes are on.
+    cached_casts_have_gradients()
     c: Any = torch._C
     included = c._dispatch_tls_is_dispatch_key_included(_KEY)
     excluded = c._dispatch_tls_is_dispatch_key_excluded(_KEY)

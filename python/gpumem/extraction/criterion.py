@@ -20,11 +20,13 @@ class ChosenCriterion:
         function: Maps `(output, target)` to a scalar tensor.
         target: Tree of `TensorSpec` for the target, or None when the loss needs none.
         description: What the report says.
+        assumption: What was guessed about the target of a criterion that was given, or an empty string.
     """
 
     function: Any
     target: TensorSpec | None
     description: str
+    assumption: str = ""
 
 
 def _field(output: Any, name: str) -> Any:

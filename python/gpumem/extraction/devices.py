@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 META = torch.device("meta")
 CUDA = torch.device("cuda", 0)
@@ -115,6 +116,28 @@ def _is_mask(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.dim() > 0
 
 
+def _tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # Optimizers name the device of C++'s groups, which is meta.
+    if not is_cuda_device(kwargs.get("device")) and kwargs.get("device") != META:
+        return func(*args, **kwargs)
+    if isinstance(args[0], torch.Tensor):
+        return func(*args, **{**kwargs, "device": META})
+    # Values of the host: a tensor made there and copied. On meta it would come into being without a dispatched op.
+    rest = {name: value for name, value in kwargs.items() if name not in ("device", "requires_grad", "pin_memory")}
+    copy = torch.tensor(*args, **rest).to(META)
+    return copy.requires_grad_() if kwargs.get("requires_grad") else copy
+
+
+def _new_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    like, values = args
+    device = kwargs.get("device")
+    if isinstance(values, torch.Tensor) or not (_is_meta(like) if device is None else is_cuda_device(device)):
+        return func(*args, **kwargs)
+    dtype = kwargs.get("dtype")
+    copy = torch.tensor(values, dtype=like.dtype if dtype is None else dtype).to(META)
+    return copy.requires_grad_() if kwargs.get("requires_grad") else copy
+
+
 _Tensor: Any = torch.Tensor
 _ANSWERS: dict[Any, _Answer] = {
     _Tensor.device.__get__: _device,
@@ -130,6 +153,9 @@ _ANSWERS: dict[Any, _Answer] = {
     _Tensor.__setitem__: _setitem,
     _Tensor.pin_memory: _first,
     _Tensor.is_pinned: _false,
+    _Tensor.new_tensor: _new_tensor,
+    torch.tensor: _tensor,
+    torch.as_tensor: _tensor,
 }
 
 
@@ -147,3 +173,29 @@ class CudaDevices(TorchFunctionMode):
         if "device" in kwargs and is_cuda_device(kwargs["device"]):
             kwargs = {**kwargs, "device": META}
         return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def devices_seen_again() -> Iterator[None]:
+    """`CudaDevices`, where PyTorch has set it aside: below a function that the mode handles, such as `backward()`.
+
+    PyTorch calls Python again from there: gradient hooks, saved-tensor hooks, custom functions, recomputed forwards.
+    """
+    aside = not any(isinstance(mode, CudaDevices) for mode in _get_current_function_mode_stack())
+    with torch._C._EnableTorchFunction(), CudaDevices() if aside else contextlib.nullcontext():
+        yield
+
+
+class SeeingDevices:
+    """A function that is called with `devices_seen_again`; what else it carries is asked of itself."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function."""
+        with devices_seen_again():
+            return self._function(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)

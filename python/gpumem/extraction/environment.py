@@ -8,13 +8,15 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils import clip_grad
 
+from gpumem._core import find_gpu
 from gpumem.errors import ExtractionError
+from gpumem.extraction.devices import SeeingDevices, devices_seen_again
+from gpumem.extraction.target import KernelTarget
 from gpumem.extraction.traceable import UNCOMPILED
 
 if TYPE_CHECKING:
@@ -132,13 +134,41 @@ class _Stream:
     def wait(stream: Any = None) -> None: ...
 
 
-@dataclass(frozen=True)
 class _Properties:
-    """What `torch.cuda.get_device_properties` may be asked for: only what decides about kernels."""
+    """What `torch.cuda.get_device_properties` answers: what is known of the card that is traced for."""
 
-    major: int
-    minor: int
-    name: str = "traced CUDA device"
+    # Of every NVIDIA GPU (CUDA C++ Programming Guide, technical specifications per compute capability).
+    warp_size = 32
+    regs_per_multiprocessor = 65536
+    is_integrated = 0
+    is_multi_gpu_board = 0
+
+    def __init__(self, target: KernelTarget, note: Callable[[str], None]) -> None:
+        self.major, self.minor = target.capability
+        self._gpu = find_gpu(target.gpu)
+        self._note = note
+
+    def _of_this_card(self, value: Any) -> Any:
+        self._note(
+            f"the program asked torch.cuda for properties of the card and was answered with {self._gpu.name}'s: "
+            "what it decides by them may differ on another"
+        )
+        return value
+
+    @property
+    def name(self) -> str:
+        return str(self._of_this_card(self._gpu.torch_name))
+
+    @property
+    def total_memory(self) -> int:
+        return int(self._of_this_card(self._gpu.total_bytes))
+
+    @property
+    def multi_processor_count(self) -> int:
+        return int(self._of_this_card(self._gpu.sm_count))
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise AttributeError(f"torch.cuda.get_device_properties().{attribute} is not known of {self._gpu.name}")
 
 
 _NOTES = {
@@ -164,15 +194,17 @@ _COUNTERS = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max
 
 
 def cuda_environment(
-    capability: tuple[int, int], clear_casts: Callable[[], None], note: Callable[[str], None]
+    target: KernelTarget, clear_casts: Callable[[], None], note: Callable[[str], None]
 ) -> list[tuple[Any, str, Any]]:
-    """The replacements that make this process look like one with a GPU of this compute capability.
+    """The replacements that make this process look like one with the target's GPU.
 
     Args:
-        capability: Compute capability.
+        target: The card.
         clear_casts: Empties autocast's cache of casts.
         note: Called with a sentence for the report when the program does what is not followed.
     """
+    capability = target.capability
+    properties = _Properties(target, note)
 
     def nothing(*args: Any, **kwargs: Any) -> None: ...
 
@@ -199,12 +231,19 @@ def cuda_environment(
         create_graph = args[3]
         if create_graph:
             note(_NOTES["create_graph"])
-        return run_backward(*args, **kwargs)
+        with devices_seen_again():
+            return run_backward(*args, **kwargs)
+
+    push_saved_tensors_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+
+    def saved_tensors_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
+        push_saved_tensors_hooks(SeeingDevices(pack), SeeingDevices(unpack))
 
     def no_free_memory(*args: Any, **kwargs: Any) -> Any:
         raise ExtractionError(
             "the program asks how much GPU memory is free, which a trace does not know",
-            "trace the model with the choice that it makes by that already made",
+            "trace the model with the choice that it makes by that already made, or let the program decide by "
+            "torch.cuda.get_device_properties().total_memory, which is answered for the card of gpu=",
         )
 
     replacements: list[tuple[Any, str, Any]] = [
@@ -216,15 +255,18 @@ def cuda_environment(
         *((torch.cuda, name, always(0)) for name in _ZERO),
         *((torch.cuda, name, noted("counter", 0)) for name in _COUNTERS),
         (torch.cuda, "memory_stats", noted("counter", collections.defaultdict(int))),
-        (torch.cuda, "mem_get_info", no_free_memory),
+        (torch.cuda, "memory_summary", noted("counter", "")),
+        *((owner, "mem_get_info", no_free_memory) for owner in (torch.cuda, torch.cuda.memory)),
         (torch.autograd, "_engine_run_backward", backward),
+        (torch._C._autograd, "_push_saved_tensors_default_hooks", saved_tensors_hooks),
         (torch.cuda, "empty_cache", noted("empty_cache", None)),
         # What `with torch.cuda.device(...)` calls; -1 says that there is nothing to go back to.
         (torch.cuda, "_exchange_device", always(-1)),
         (torch.cuda, "_maybe_exchange_device", always(-1)),
         (torch.cuda, "get_rng_state", lambda *args, **kwargs: torch.zeros(16, dtype=torch.uint8)),
-        (torch.cuda, "get_device_properties", always(_Properties(*capability))),
-        (torch.cuda, "get_device_name", always(_Properties.name)),
+        (torch.cuda, "get_device_properties", always(properties)),
+        (torch.cuda, "get_device_name", lambda *args, **kwargs: properties.name),
+        *((torch.cuda.nvtx, name, nothing) for name in ("range_push", "range_pop", "mark")),
         (torch.cuda, "Stream", noted("Stream", _Stream)),
         (torch.cuda, "Event", always(_Stream)),
         (torch.cuda, "current_stream", always(_Stream)),

@@ -9,6 +9,7 @@ import torch
 
 from gpumem.errors import DataDependentError, ExtractionError
 from gpumem.extraction.recorder import Recorder
+from gpumem.extraction.traceable import SPARSE
 
 _HOST_MEETS_DEVICE = ("on the same device", "in the same device", "is not on the expected device")
 _WANTS_INTEGERS = "scalar types: Long, Int"
@@ -86,13 +87,20 @@ def _hint(text: str, path: str | None, phase: str, subject: Subject) -> str:
         )
     if _WANTS_INTEGERS in text:
         return (
-            "inputs without a type are float32: give integers theirs, input=((128,), torch.int64) or by argument name "
-            "{'input_ids': ((128,), torch.int64)}; on the command line --input 128:int64 or input_ids=128:int64"
+            "inputs without a type are float32: give integers theirs, input='128:int64', or by argument name "
+            "input='input_ids=128:int64'"
         )
     if path is not None and any(part in text for part in _DTYPES_DIFFER):
         return (
             "the exception is the model's own; an input without a type is float32: for a 16-bit model pass "
-            "precision='fp16' or 'bf16', or the input with its type, ((3, 224, 224), torch.float16)"
+            "precision='fp16' or precision='bf16', or the input with its type, input='3,224,224:float16'"
+        )
+    if "SparseTensorImpl" in text:
+        return f"sparse gradients cannot be traced ({SPARSE}): use sparse=False"
+    if "targets should not be none" in text.lower():
+        return (
+            "detection models take a list of images and their targets, which only your own step can make: pass step= "
+            "that calls model(list(batch), targets), together with host_reads='zeros', since they choose boxes by value"
         )
     if path is not None:
         return "the exception is the model's own: check the input's shape, dtype and argument names"

@@ -30,6 +30,18 @@ _LIBRARY_FUNCTIONS: dict[tuple[str, str], str] = {
 """`(module, function)` (or a whole module) of libraries whose reads are answered with zeros, with the reason."""
 
 
+_PYTHON_NAMES = {
+    "aten::_local_scalar_dense": ".item(), or a tensor as a condition or number",
+    "aten::_to_copy": ".cpu(), .tolist() or .numpy()",
+    "aten::equal": "torch.equal",
+}
+
+
+def described(op: str) -> str:
+    """A read as an ATen name, with what stands for it in Python."""
+    return f"{op} ({_PYTHON_NAMES[op]})" if op in _PYTHON_NAMES else op
+
+
 def caller() -> FrameType | None:
     """The innermost Python frame that does not belong to gpumem's tracing or to PyTorch's dispatch."""
     frame: FrameType | None = sys._getframe(1)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gpumem.errors import InputError
+from gpumem.text import input_from_text
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,13 @@ def parse_input(description: Any) -> Any:
     Args:
         description: A shape without the batch (`(3, 224, 224)`), a `TensorSpec`, an example tensor (its first dimension
             is the batch), `(shape, dtype)`, a list or tuple of those (several positional inputs), or a mapping of
-            argument names to those. Other values (numbers, strings, None) are passed as they are.
+            argument names to those; or the text of such a description (`"3,224,224"`, see `gpumem.text`). Inside of
+            one, other values (numbers, strings, None) are passed as they are.
 
     Raises:
         InputError: for a shape with non-positive or non-integer dimensions, or a description without any tensor.
     """
-    tree = _parse(description)
+    tree = _parse(input_from_text(description) if isinstance(description, str) else description)
     if not _has_tensor(tree) and tree != {}:
         raise InputError(
             f"input {description!r} describes no tensor",

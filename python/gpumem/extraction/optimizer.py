@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gpumem.errors import InputError, UnknownNameError
+from gpumem.text import optimizer_from_text
 
 OptimizerFactory = Callable[[Any], torch.optim.Optimizer]
 
@@ -27,14 +28,17 @@ def optimizer_factory(optimizer: Any) -> tuple[OptimizerFactory, str]:
     """A function `params -> Optimizer` and its description.
 
     Args:
-        optimizer: A name of `torch.optim` (any case), `(name or class, kwargs)`, an Optimizer class, or a function
-            `params -> Optimizer`. Names and classes keep PyTorch's defaults (foreach on CUDA).
+        optimizer: A name of `torch.optim` (any case), also with arguments (`"sgd(momentum=0.9)"`), `(name or class,
+            kwargs)`, an Optimizer class, or a function `params -> Optimizer`. Names and classes keep PyTorch's
+            defaults (foreach on CUDA).
 
     Raises:
         UnknownNameError: for a name that `torch.optim` lacks.
         InputError: for an optimizer instance or another type, or one that needs a closure.
     """
     kwargs: dict[str, Any] = {}
+    if isinstance(optimizer, str):
+        optimizer = optimizer_from_text(optimizer)
     if isinstance(optimizer, tuple) and len(optimizer) == 2 and isinstance(optimizer[1], dict):
         optimizer, kwargs = optimizer
     if isinstance(optimizer, str):
@@ -67,7 +71,7 @@ def optimizer_factory(optimizer: Any) -> tuple[OptimizerFactory, str]:
         return optimizer, getattr(optimizer, "__qualname__", repr(optimizer))
     raise InputError(
         f"optimizer must be a name, (name, kwargs), a class or a function, not {type(optimizer).__name__}",
-        'for example "adamw", ("sgd", {"momentum": 0.9}) or lambda params: MyOptimizer(params)',
+        'for example "adamw", "sgd(momentum=0.9)" or lambda params: MyOptimizer(params)',
     )
 
 

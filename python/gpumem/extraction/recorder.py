@@ -8,6 +8,7 @@ Handlers record in the order in which CUDA requests memory; what they do not rec
 from __future__ import annotations
 
 import bisect
+import random
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem.errors import DataDependentError
-from gpumem.extraction.host_reads import is_harmless, where
+from gpumem.extraction.host_reads import described, is_harmless, where
 from gpumem.extraction.memory_format import is_contiguous
 from gpumem.extraction.operands import CHECKS, one_device
+from gpumem.extraction.overloads import cannot_allocate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,6 +32,8 @@ ALLOC, FREE, SCRATCH, MARK = 0, 1, 2, 3
 # The formula stage stands in the low three bits of a SCRATCH event's payload.
 STAGE_BITS = 3
 PHASES = ("setup", "forward", "backward", "optimizer", "end")
+# A program that draws more single numbers than this in a trace gets random ones from then on.
+_MOST_EQUAL_DRAWS = 10_000
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
 _BACKWARD = _PHASE_INDEX["backward"]
 
@@ -58,6 +62,8 @@ class Recorder(TorchDispatchMode):
         depends_on_capability: Whether a kernel was chosen by compute capability.
         host_reads: `(op, layer)` of each read of a value that does not exist in a trace; a zero was returned.
         allow_host_reads: Answer every such read with zeros, instead of raising where it is not known to be harmless.
+        draw: What single random numbers drawn on the host are answered with.
+        draws: How many were drawn.
         notes: Sentences for the report: what the program did that was not followed.
         failed_layer: The innermost layer whose forward pass raised, or None.
         unverified: ATen ops that were never part of a run whose events equal CUDA's.
@@ -73,6 +79,9 @@ class Recorder(TorchDispatchMode):
         self.flops: dict[tuple[int, int], int] = {}
         self.host_reads: list[tuple[str, int]] = []
         self.allow_host_reads = False
+        self.draw = 1 - 2.0**-24
+        self.draws = 0
+        self._later_draws = random.Random(0)
         self.notes: dict[str, None] = {}
         self.unverified: set[str] = set()
         self.ops: list[str] = []
@@ -90,7 +99,10 @@ class Recorder(TorchDispatchMode):
         self._layer = 0
         self._layer_stack: list[int] = []
         self._layer_of_node: tuple[list[int], list[int]] = ([], [])
+        self._node: int | None = None
+        self._node_began = 0
         self.recording = True
+        self.interrupt: Callable[[], None] | None = None
         self.intern("setup")
 
     @classmethod
@@ -154,9 +166,12 @@ class Recorder(TorchDispatchMode):
         if node is None:
             return self._op, self._layer, self._phase
         layer = self._layer
+        number = node._sequence_nr()
+        if number != self._node:
+            self._node, self._node_began = number, len(self.sizes)
         if not self._layer_stack:
             numbers, layers = self._layer_of_node
-            at = bisect.bisect_right(numbers, node._sequence_nr()) - 1
+            at = bisect.bisect_right(numbers, number) - 1
             layer = layers[at] if at >= 0 else 0
         return self._op, layer, _BACKWARD
 
@@ -165,8 +180,8 @@ class Recorder(TorchDispatchMode):
     def alloc(self, nbytes: int, category: str | None = None) -> int:
         """Record a request for `nbytes` and return its index, which `free` ends. Zero bytes are no request."""
         index = len(self.sizes)
-        self.sizes.append(nbytes)
         self.origins.append(self._origin())
+        self.sizes.append(nbytes)
         self.events.append(index << 2 | ALLOC)
         if category is not None:
             self.categories[index] = category
@@ -237,13 +252,25 @@ class Recorder(TorchDispatchMode):
                 path = self.layer_path()
                 place = f"'{path}'" if path else "the model itself"
                 raise DataDependentError(
-                    f"{op} in {place} reads tensor values on the host ({where()}), which a trace has not",
+                    f"{described(op)} in {place} reads tensor values on the host ({where()}), which a trace has not",
                     "trace a part without it, replace it by a shape-based computation, or pass host_reads='zeros' to "
                     "answer zeros (the estimate then holds for inputs that behave so)",
                     path,
                     op,
                 )
             self.host_reads.append((op, self._origin()[1]))
+
+    def host_draw(self) -> float:
+        """A single random number is drawn on the host: `draw` (see `host_draws.py`)."""
+        self.draws += 1
+        if self.draws > _MOST_EQUAL_DRAWS:
+            # Not a layer's: samples, tokens, or a loop that waits for another number.
+            return self._later_draws.random()
+        self.note(
+            f"a random number was drawn on the host ({where()}): each was taken as {self.draw:.0f}, which needs more "
+            f"memory than {1 - round(self.draw)}; drawn from 0 to 1, layers are usually dropped below a threshold"
+        )
+        return self.draw
 
     def note(self, sentence: str) -> None:
         """Have the report say this, once."""
@@ -272,6 +299,10 @@ class Recorder(TorchDispatchMode):
         """Index of the recorded allocation that holds this tensor."""
         return self._live[tensor.untyped_storage()._cdata].index
 
+    def made_by_current_node(self, tensor: torch.Tensor) -> bool:
+        """Whether the autograd node that is being evaluated has requested this tensor's storage itself."""
+        return self.allocation_of(tensor) >= self._node_began
+
     def _track(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -296,33 +327,57 @@ class Recorder(TorchDispatchMode):
     def _first_seen(self, func: Any) -> int:
         op = self._op_index[func] = len(self.ops)
         self.ops.append(str(func))
-        if str(func) not in self._verified:
+        if str(func) not in self._verified and not cannot_allocate(func):
             self.unverified.add(str(func))
         if torch.Tag.pointwise in func.tags:
             self._checks.setdefault(func, one_device)
         return op
 
+    def take_interrupt(self) -> None:
+        """Do what a Ctrl-C asked for, if there was one (`gpumem.extraction.interrupts`)."""
+        if self.interrupt is not None:
+            interrupt, self.interrupt = self.interrupt, None
+            interrupt()
+
+    # Hooks of a recorder that follows regions (`gpumem.extraction.regions`): it must add no frame to
+    # `__torch_dispatch__`, since handlers look at their callers and count references.
+    follows_regions = False
+
+    def begin_call(self) -> None:
+        """An op is about to run; called only if `follows_regions`."""
+
+    def end_call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, output: Any) -> None:
+        """The op has run; called only if `follows_regions`."""
+
     def __torch_dispatch__(
         self, func: Any, types: Iterable[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        op = self._op_index.get(func)
-        if op is None:
-            op = self._first_seen(func)
-        check = self._checks.get(func)
-        if check is not None:
-            check(args)
-        outer, self._op = self._op, op
-        try:
-            handler = self._handlers.get(func)
-            output = func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
-            if isinstance(output, torch.Tensor):
-                if output.is_meta:
-                    self._track(output)
-            elif output is not None:
-                self.requested(output)
-        finally:
-            self._op = outer
-        return output
+        if self.interrupt is not None:
+            self.take_interrupt()
+        if self.follows_regions:
+            self.begin_call()
+        # The autograd engine calls from C++, where no Python function has set `CudaDevices` aside.
+        with torch._C.DisableTorchFunction():
+            op = self._op_index.get(func)
+            if op is None:
+                op = self._first_seen(func)
+            check = self._checks.get(func)
+            if check is not None:
+                check(args)
+            outer, self._op = self._op, op
+            try:
+                handler = self._handlers.get(func)
+                output = func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
+                if isinstance(output, torch.Tensor):
+                    if output.is_meta:
+                        self._track(output)
+                elif output is not None:
+                    self.requested(output)
+                if self.follows_regions:
+                    self.end_call(func, args, kwargs, output)
+            finally:
+                self._op = outer
+            return output
 
 
 class Temporaries:

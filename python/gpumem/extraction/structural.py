@@ -126,6 +126,7 @@ def _copied(value: Any, memo: dict[int, Any], name: str) -> Any:
                 f"the attribute {name} cannot be copied: {error}",
                 "the model's structure is copied so that it stays untouched: set the attribute to None meanwhile",
             ) from error
+        # Locks, streams, handles: no tensors are in them, so the copy can share them.
         return value
 
 

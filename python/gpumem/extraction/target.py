@@ -14,10 +14,12 @@ class KernelTarget:
     Attributes:
         capability: Compute capability, for attention backends and bf16 support.
         cudnn_rnn: Whether LSTM, GRU and RNN use cuDNN.
+        gpu: Name of the card that `torch.cuda.get_device_properties()` describes.
     """
 
     capability: tuple[int, int] = (8, 6)
     cudnn_rnn: bool = True
+    gpu: str = "rtx3090"
 
 
 _current = KernelTarget()

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from gpumem.checkpointing.apply import apply_regions
+from gpumem.checkpointing.caches import caches_left_out
+from gpumem.checkpointing.recompute import arguments_reported
 from gpumem.errors import GpumemError, InputError
 from gpumem.extraction.autocast import autocast_on_meta, clear_casts
 from gpumem.extraction.caller import caller_left, random_state_kept, random_was_drawn
 from gpumem.extraction.devices import META, CudaDevices
 from gpumem.extraction.environment import cuda_environment, patched
 from gpumem.extraction.failures import Subject, explained
+from gpumem.extraction.host_draws import HIGHEST, host_draws
 from gpumem.extraction.inputs import describe, make_inputs
+from gpumem.extraction.interrupts import interrupts_between_operations
 from gpumem.extraction.layers import index_layers, layers_followed
 from gpumem.extraction.ops import CHOICES, HANDLERS, VERIFIED
 from gpumem.extraction.ops.accumulate import held_once_counts
 from gpumem.extraction.ops.recurrent import flatten_weights
 from gpumem.extraction.recorder import Recorder
+from gpumem.extraction.regions import RegionRecorder, holds_followed
 from gpumem.extraction.structural import meta_copy, tensors_in_move_order
 from gpumem.extraction.target import KernelTarget, targeting
 from gpumem.loop import (
@@ -41,6 +48,17 @@ from gpumem.loop import (
 _one_at_a_time = threading.RLock()
 
 
+def _without_devices(choice: Callable[..., Any]) -> Callable[..., Any]:
+    """`choice` with meta tensors that say so, also where the autograd engine calls it."""
+
+    @functools.wraps(choice)
+    def without(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return choice(*args, **kwargs)
+
+    return without
+
+
 @contextlib.contextmanager
 def cuda_choices() -> Iterator[None]:
     """Composite ops that look at the device take CUDA's branch for meta tensors."""
@@ -48,7 +66,7 @@ def cuda_choices() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, choice in CHOICES.items():
-            library.impl(name, choice, "AutogradMeta")
+            library.impl(name, _without_devices(choice), "AutogradMeta")
     try:
         yield
     finally:
@@ -63,7 +81,7 @@ def cuda_on_meta(rec: Recorder, target: KernelTarget) -> Iterator[None]:
     with (
         targeting(target),
         cuda_choices(),
-        patched(cuda_environment(target.capability, clear_casts, rec.note)),
+        patched([*cuda_environment(target, clear_casts, rec.note), *host_draws(rec.host_draw)]),
         autocast_on_meta(),
         CudaDevices(),
         rec,
@@ -96,6 +114,7 @@ class Tracer:
         step: Callable[[nn.Module, torch.optim.Optimizer, Any], Any] | None = None,
         *,
         allow_host_reads: bool = False,
+        caches: bool = True,
     ) -> None:
         if make_optimizer is not None:
             # Optimizers load it at first use: it must not find the traced environment in place of torch.cuda.
@@ -103,6 +122,8 @@ class Tracer:
         # The structure is copied once; each run gets its own copy of that, since modules may cache tensors.
         with caller_left():
             self._structure = prepare_on_host(meta_copy(model), config)
+        if not caches:
+            caches_left_out(self._structure)
         self._inputs = inputs
         self._config = config
         self._target = target
@@ -120,41 +141,71 @@ class Tracer:
     def _batch(self, tree: Any, batch: int) -> Any:
         return make_inputs(tree, batch, "cuda", self._float_dtype, self._config.channels_last)
 
-    def probe(self, batch: int) -> Any:
-        """Run one forward pass without recording and return its output, for choosing a criterion."""
-        with self._running() as (rec, model):
+    def probe(self, batch: int, judge: Callable[[Any], Any] = lambda output: output) -> Any:
+        """Run one forward pass without recording and return what `judge` makes of its output."""
+        with self._running({}) as (rec, model):
             rec.recording = False
             with autocast(self._config):
-                return call(model, self._batch(self._inputs, batch))
+                return judge(call(model, self._batch(self._inputs, batch)))
 
     @contextlib.contextmanager
-    def _running(self) -> Iterator[tuple[Recorder, nn.Module]]:
-        rec = Recorder(HANDLERS, VERIFIED)
+    def _running(self, regions: Mapping[str, str], rec: Recorder | None = None) -> Iterator[tuple[Recorder, nn.Module]]:
+        rec = Recorder(HANDLERS, VERIFIED) if rec is None else rec
         rec.allow_host_reads = self._allow_host_reads
         with _one_at_a_time, _no_collection(), caller_left(), random_state_kept():
             model = meta_copy(self._structure)
             layer_index = index_layers(model, rec)
+            if regions:
+                apply_regions(model, regions)
             _register_model(rec, model, layer_index, self._target)
             try:
-                with layers_followed(layer_index, rec), cuda_on_meta(rec, self._target):
+                with (
+                    interrupts_between_operations(rec),
+                    layers_followed(layer_index, rec),
+                    cuda_on_meta(rec, self._target),
+                ):
                     yield rec, model
             except GpumemError:
                 raise
             except Exception as error:
                 raise explained(error, rec, self._subject) from error
 
-    def run(self, batch: int, criterion: Any = None, target: Any = None) -> Recorder:
+    def run_regions(
+        self, batch: int, paths: Sequence[str], regions: Mapping[str, str], criterion: Any = None, target: Any = None
+    ) -> RegionRecorder:
+        """Trace the loop with `regions` checkpointed, following the modules at `paths`; otherwise as `run`."""
+        rec = RegionRecorder(HANDLERS, VERIFIED, paths)
+        with (
+            self._running(regions, rec) as (_, model),
+            arguments_reported(rec.arguments_held),
+            holds_followed(rec),
+        ):
+            self._loop(rec, model, batch, criterion, target)
+            rec.recording = False
+        return rec
+
+    def run(
+        self,
+        batch: int,
+        criterion: Any = None,
+        target: Any = None,
+        draw: float = HIGHEST,
+        regions: Mapping[str, str] | None = None,
+    ) -> Recorder:
         """Trace the loop at this batch size.
 
         Args:
             batch: Batch size.
             criterion: `(output, target) -> loss`, for the reference training loop.
             target: Tree of `TensorSpec` for the target, or None.
+            draw: What single random numbers drawn on the host are answered with.
+            regions: Checkpointed regions and their options (`gpumem.checkpointing.apply_regions`).
 
         Returns:
             The recorder, closed: nothing is recorded any more.
         """
-        with self._running() as (rec, model):
+        with self._running(regions or {}) as (rec, model):
+            rec.draw = draw
             self._loop(rec, model, batch, criterion, target)
             rec.recording = False
             if random_was_drawn():

@@ -12,6 +12,8 @@ from gpumem.errors import InputError
 from gpumem.extraction.structural import is_compiled
 
 UNCOMPILED = "traced without torch.compile: fused kernels keep fewer activations and other temporaries"
+SPARSE = "what they take depends on how many different indices a batch has, which is data"
+SPARSE_HINT = "build it with sparse=False, whose gradient is as large as the weight"
 _PARALLEL = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -37,6 +39,8 @@ def traceable(model: Any, mode: str) -> tuple[nn.Module, list[str]]:
         model = model._orig_mod
     for path, module in model.named_modules():
         _refuse(path, module)
+        if mode == "train":
+            _refuse_sparse(path, module)
     assumptions += _left_out(model)
     if mode == "train" and not any(parameter.requires_grad for parameter in model.parameters()):
         frozen = any(True for _ in model.parameters())
@@ -64,8 +68,17 @@ def _kind(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
+def _named(path: str, module: nn.Module) -> str:
+    return f"'{path}' ({type(module).__name__})" if path else type(module).__name__
+
+
+def _refuse_sparse(path: str, module: nn.Module) -> None:
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse and module.weight.requires_grad:
+        raise InputError(f"{_named(path, module)} has sparse gradients: {SPARSE}", SPARSE_HINT)
+
+
 def _refuse(path: str, module: nn.Module) -> None:
-    name = f"'{path}' ({type(module).__name__})" if path else type(module).__name__
+    name = _named(path, module)
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError(
             f"{name} is a TorchScript module: its operations have no Python code to trace",

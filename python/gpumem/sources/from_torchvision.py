@@ -46,7 +46,8 @@ def resolve(name: str, mode: str, input: Any) -> Source:
     if kind == "detection":
         raise InputError(
             f"torchvision:{name} chooses boxes by their scores, which a trace without data has not",
-            "estimate its backbone (for example torchvision:resnet50), or measure it on a GPU",
+            "estimate its backbone (for example torchvision:resnet50); or in Python, pass the module with your own "
+            "step= (it makes the targets and calls model(list(batch), targets)) and host_reads='zeros'",
         )
     if kind == "quantization":
         raise InputError(f"torchvision:{name} is quantised and runs on CPUs only", f"nearest: {name.partition('_')[2]}")

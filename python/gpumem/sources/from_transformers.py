@@ -62,12 +62,21 @@ def resolve(name: str, mode: str, input: Any) -> Source:
 
 def guess_input(model: nn.Module, mode: str) -> tuple[Any, str] | None:
     """The input of an instance of a transformers model (also one that peft wraps), from its configuration."""
+    known = _transformers_model(model)
+    return None if known is None else describe_inputs(known, mode, None)
+
+
+def complete_input(model: nn.Module, shape: tuple[int, ...], mode: str) -> tuple[Any, str] | None:
+    """The input of an instance that takes token ids, of which the shape alone is given; None for other models."""
+    known: Any = _transformers_model(model)
+    return describe_inputs(known, mode, shape) if known is not None and known.main_input_name == "input_ids" else None
+
+
+def _transformers_model(model: nn.Module) -> nn.Module | None:
     transformers, peft = sys.modules.get(_PACKAGE), sys.modules.get("peft")
     if peft is not None and isinstance(model, peft.PeftModel):
         model = model.get_base_model()
-    if transformers is None or not isinstance(model, transformers.PreTrainedModel):
-        return None
-    return describe_inputs(model, mode, None)
+    return model if transformers is not None and isinstance(model, transformers.PreTrainedModel) else None
 
 
 def _is_shape(value: Any) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from gpumem.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 _NEAREST_MAX = 3
@@ -46,20 +45,6 @@ def load(module: str, package: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise InputError(f"{package} is not installed", f"pip install {package}") from error
-
-
-def dtype_named(name: str) -> torch.dtype:
-    """The torch dtype with this name.
-
-    Raises:
-        InputError: if torch has none.
-    """
-    import torch
-
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise InputError(f"torch has no dtype {name!r}", "for example float32, bfloat16, int64 or bool")
-    return dtype
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

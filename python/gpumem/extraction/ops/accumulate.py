@@ -16,12 +16,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem.extraction.memory_format import is_dense
+from gpumem.extraction.ops.engine import node_name
 from gpumem.extraction.ops.pointwise import like_operands
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder
 
 aten = torch.ops.aten
 _ENGINE_FRAME = "_engine_run_backward"
+# Nodes whose formula (`FunctionsManual.cpp`) adds to a temporary of its own, out of place.
+_ADDING_FORMULAS = frozenset({"Atan2Backward0", "LogcumsumexpBackward0", "StdMeanBackward0", "VarMeanBackward0"})
 
 
 def _use_counts(tensor: torch.Tensor) -> tuple[int, int]:
@@ -81,6 +84,7 @@ def add(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         and sys._getframe(2).f_code.co_name == _ENGINE_FRAME
         and is_dense(old)
         and _use_counts(old) == held_once_counts()
+        and not (node_name() in _ADDING_FORMULAS and rec.made_by_current_node(old))
     ):
         return old
     return like_operands(func, args, kwargs)

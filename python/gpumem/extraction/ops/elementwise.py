@@ -6,28 +6,23 @@ from typing import Any
 
 import torch
 
-from gpumem.extraction.ops.engine import called_by_engine
+from gpumem.extraction.ops.engine import called_by_engine, node_name
 from gpumem.extraction.ops.registry import chooses, handles
-from gpumem.extraction.recorder import Recorder
+from gpumem.extraction.recorder import Recorder, Temporaries
 
 aten = torch.ops.aten
 # Nodes whose formula fills or combines its own temporary: in place on CUDA, out of place for subclass-like tensors.
 _FILLS_TEMPORARY = frozenset(
-    {"MaximumBackward0", "MinimumBackward0", "FmaxBackward0", "FminBackward0", "ClampBackward0"}
+    {"MaximumBackward0", "MinimumBackward0", "FmaxBackward0", "FminBackward0", "ClampBackward0", "Atan2Backward0"}
 )
 _COMBINES_TEMPORARY = frozenset({"MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0"})
-
-
-def _node() -> str:
-    node = torch._C._current_autograd_node()
-    return "" if node is None else node.name()
 
 
 @handles(aten.masked_fill.Scalar)
 def masked_fill(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In place in the backward of `maximum`, of `clamp` by tensors, and their like."""
     x, mask = args[0], args[1]
-    if x.is_meta and x.shape == mask.shape and called_by_engine(rec) and _node() in _FILLS_TEMPORARY:
+    if x.is_meta and x.shape == mask.shape and called_by_engine(rec) and node_name() in _FILLS_TEMPORARY:
         return x
     return func(*args, **kwargs)
 
@@ -37,9 +32,34 @@ def logical_combination(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs:
     """In place where autograd finds the elements that equal the extremum."""
     x, other = args
     fits = torch.broadcast_shapes(x.shape, other.shape) == x.shape
-    if x.is_meta and fits and called_by_engine(rec) and _node() in _COMBINES_TEMPORARY:
+    if x.is_meta and fits and called_by_engine(rec) and node_name() in _COMBINES_TEMPORARY:
         return x
     return func(*args, **kwargs)
+
+
+@handles(aten.isinf.default)
+def isinf(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`abs(x) == inf`: the magnitude is a tensor of its own (`TensorCompare.cpp`)."""
+    x = args[0]
+    with Temporaries(rec) as tmp:
+        if x.is_meta and x.is_floating_point():
+            tmp.alloc(x.numel() * x.element_size())
+        output = func(*args, **kwargs)
+        rec.requested(output)
+    return output
+
+
+@handles(aten.where.self)
+def where(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Branches of another type than the result's are cast first (`TensorCompare.cpp`: `where_self_out`)."""
+    output = func(*args, **kwargs)
+    if output.is_meta:
+        with Temporaries(rec) as tmp:
+            for branch in args[1:3]:
+                if branch.is_meta and branch.dtype != output.dtype:
+                    tmp.alloc(branch.numel() * output.element_size())
+            rec.requested(output)
+    return output
 
 
 @chooses("mish_backward")

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 
 from gpumem.extraction.ops.registry import handles
+from gpumem.extraction.ops.sorting import sort_scratch
 from gpumem.extraction.recorder import Recorder, Temporaries
 
 aten = torch.ops.aten
 _MAX = 2
+_POSITION_BYTES = 8
 
 
 @handles(aten.embedding.default)
@@ -66,6 +68,25 @@ def embedding_dense_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kw
         return _sorted_gradient(rec, grad, indices, rows, scale_by_frequency, scale_by_frequency)
 
 
+@handles(aten.embedding_renorm_.default)
+def embedding_renorm_(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Rows of too large a norm are scaled once each: indices are copied, sorted, and the distinct ones selected."""
+    weight, indices = args[:2]
+    if not weight.is_meta:
+        return func(*args, **kwargs)
+    count, item = indices.numel(), indices.element_size()
+    with Temporaries(rec) as tmp:
+        tmp.alloc(count * item)
+        tmp.alloc(count * item)
+        positions = tmp.alloc(count * _POSITION_BYTES)
+        sort_scratch(rec, indices, count)
+        tmp.free(positions)
+        tmp.alloc(count * item)
+        tmp.alloc(_POSITION_BYTES)
+        rec.scratch("select_unique", [count, item])
+    return weight
+
+
 @handles(aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
 def embedding_bag(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Bag sizes, the bag of each index, the output; for `max` also the winning indices."""
@@ -81,6 +102,16 @@ def embedding_bag(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     winners = torch.empty((bags, weight.shape[1]) if mode == _MAX else (0,), dtype=indices.dtype, device="meta")
     rec.requested(bag_size, offset2bag, output, winners)
     return output, offset2bag, bag_size, winners
+
+
+@handles(aten._embedding_bag_backward.default)
+def embedding_bag_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A composite op that the dispatch mode sees whole: the dense gradient; a sparse one is PyTorch's own."""
+    grad, indices, _offsets, bags, bag_size, winners, rows, scale, mode, sparse = args[:10]
+    if sparse or not grad.is_meta:
+        return func(*args, **kwargs)
+    dense = (grad, indices, bags, bag_size, winners, rows, scale, mode, *args[10:])
+    return embedding_bag_dense_backward(rec, aten._embedding_bag_dense_backward.default, dense, kwargs)
 
 
 @handles(aten._embedding_bag_dense_backward.default)

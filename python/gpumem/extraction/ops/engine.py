@@ -14,6 +14,12 @@ _ENGINE_FRAME = "_engine_run_backward"
 _BETWEEN = frozenset({"__torch_dispatch__", "__call__", "kernel"})
 
 
+def node_name() -> str:
+    """Name of the autograd node that is being evaluated, or nothing."""
+    node = torch._C._current_autograd_node()
+    return "" if node is None else node.name()
+
+
 def called_by_engine(rec: Recorder) -> bool:
     """Whether C++ called the op whose handler calls this: no Python frame lies between the engine and the dispatch."""
     if not rec.in_backward or torch.is_grad_enabled():

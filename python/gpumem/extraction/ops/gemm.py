@@ -1,4 +1,8 @@
-"""Matrix products: the output, then cuBLAS's persistent workspace at the first call of each thread."""
+"""Matrix products: the output, then cuBLAS's persistent workspace at the first call of each thread.
+
+An operand that cuBLAS cannot read (an expanded gradient, a permuted view) is cloned between the two
+(`ATen/native/cuda/Blas.cpp`: `prepare_matrix_for_cublas`, `prepare_batch_matrix_for_cublas`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.memory_format import is_dense
 from gpumem.extraction.ops.registry import chooses, handles
-from gpumem.extraction.recorder import Recorder
+from gpumem.extraction.recorder import Recorder, Temporaries
 
 aten = torch.ops.aten
 
@@ -25,6 +30,38 @@ def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
     )
 
 
+def _is_read_in_place(matrix: torch.Tensor, row_limit: int, column_limit: int) -> bool:
+    """Whether rows or columns are contiguous and the leading dimension spans the other.
+
+    Args:
+        matrix: The operand, possibly batched.
+        row_limit: Least stride of rows whose elements are adjacent.
+        column_limit: Least stride of columns whose elements are adjacent.
+    """
+    rows, columns = matrix.stride()[-2:]
+    if (columns == 1 and rows >= row_limit) or (rows == 1 and columns >= column_limit):
+        return True
+    if matrix.dim() == 2:
+        return is_dense(matrix)
+    return matrix.is_contiguous() and rows != 0 and columns != 0
+
+
+def _clones(left: torch.Tensor, right: torch.Tensor) -> list[torch.Tensor]:
+    """Operands that are cloned, in CUDA's order: the result is row-major, so cuBLAS gets the right one first.
+
+    A batched result of one column counts as column-major: then the left one comes first.
+    """
+    rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
+    if not rows or not columns or not inner:
+        return []
+    found = []
+    if not _is_read_in_place(right, columns, inner):
+        found.append(right)
+    if not _is_read_in_place(left, inner, rows):
+        found.append(left)
+    return found if left.dim() == 2 or columns > 1 else found[::-1]
+
+
 @handles(aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
 def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The product of the last two operands; an addend is read by the epilogue or copied into the output."""
@@ -34,7 +71,10 @@ def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
     # PyTorch's own meta kernels of the sums are decompositions in Python.
     output = torch.empty((*left.shape[:-1], right.shape[-1]), dtype=left.dtype, device="meta")
     rec.requested(output)
-    rec.cublas_call()
+    with Temporaries(rec) as tmp:
+        for operand in _clones(left, right):
+            tmp.alloc(operand.numel() * operand.element_size())
+        rec.cublas_call()
     rec.count_flops(2 * output.numel() * left.shape[-1])
     return output
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -41,6 +42,15 @@ def copy_(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         rec.host_read("aten::copy_")
         return args[0].zero_()
     return func(*args, **kwargs)
+
+
+@handles(aten.rand.default)
+def rand(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A single number on the host, which is compared with a threshold: see `host_draws.py`."""
+    device = kwargs.get("device")
+    if math.prod(args[0]) != 1 or (device is not None and torch.device(device).type != "cpu"):
+        return func(*args, **kwargs)
+    return torch.full(args[0], rec.host_draw(), dtype=kwargs.get("dtype"))
 
 
 @handles(aten.equal.default)

@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
-from gpumem.extraction.ops.engine import called_by_engine
+from gpumem.extraction.ops.engine import called_by_engine, node_name
+from gpumem.extraction.ops.masks import nonzero_scratch
+from gpumem.extraction.ops.reduction_scratch import reduce_scratch
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder, Temporaries
 
@@ -23,7 +25,7 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 def _on_device(rec: Recorder, index: torch.Tensor | None) -> torch.Tensor | None:
-    """A CPU index is copied to the device first."""
+    """A CPU index is copied to the device first; one made from a Python list is on it, and seen here first."""
     if index is None or index.is_meta:
         return index
     copy = torch.empty(index.shape, dtype=index.dtype, device="meta")
@@ -37,6 +39,7 @@ def _expand_masks(rec: Recorder, indices: Sequence[torch.Tensor | None]) -> list
     for index in indices:
         if index is not None and index.dtype in _MASKS:
             rec.host_read("aten::nonzero")
+            nonzero_scratch(rec, index)
             expanded += [torch.empty(0, dtype=torch.int64, device="meta") for _ in range(max(1, index.dim()))]
         else:
             expanded.append(index)
@@ -57,6 +60,7 @@ def index(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     x = args[0]
     if not x.is_meta:
         return func(*args, **kwargs)
+    rec.requested(args[1])
     indices = _expand_masks(rec, [_on_device(rec, i) for i in args[1]])
     given = [i for i in indices if i is not None]
     shape = _indexed_shape(x, indices)
@@ -87,6 +91,7 @@ def index_put(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     if accumulate and called_by_engine(rec):
         _accumulate(rec, x, indices, values)
         return x
+    rec.requested(indices)
     output = torch.empty_like(x)
     rec.requested(output)
     _write(rec, x, indices, values, accumulate)
@@ -99,6 +104,7 @@ def index_put_(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     x, indices, values = args[:3]
     if not x.is_meta:
         return func(*args, **kwargs)
+    rec.requested(indices)
     _write(rec, x, indices, values, args[3] if len(args) > 3 else kwargs.get("accumulate", False))
     return x
 
@@ -115,13 +121,30 @@ def _write(
         if not values.is_meta:
             tmp.alloc(values.numel() * values.element_size())
         if accumulate:
-            _accumulate(rec, x, indices, values)
+            _accumulate(rec, x, indices, values, checked=True)
         else:
             expanded = _expand_masks(rec, [_on_device(rec, i) for i in indices])
             _copy_unequal_layouts(tmp, [i for i in expanded if i is not None])
 
 
-def _accumulate(rec: Recorder, x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor) -> None:
+def _check_bounds(rec: Recorder, index: torch.Tensor) -> None:
+    """Smallest and largest value, and whether they are in range, as the host asks."""
+    with Temporaries(rec) as tmp:
+        tmp.alloc(_INDEX_BYTES)
+        tmp.alloc(_INDEX_BYTES)
+        reduce_scratch(rec, index, acc_itemsize=2 * _INDEX_BYTES)
+        tmp.free(tmp.alloc(1))
+        tmp.free(tmp.alloc(1))
+
+
+def _accumulate(
+    rec: Recorder,
+    x: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    *,
+    checked: bool = False,
+) -> None:
     """`index_put_with_sort_kernel`: the flattened index, a copy of the values, sorted and original order, CUB."""
     indices = _expand_masks(rec, indices)
     given = [i for i in indices if i is not None]
@@ -131,6 +154,8 @@ def _accumulate(rec: Recorder, x: torch.Tensor, indices: Sequence[torch.Tensor |
     with Temporaries(rec) as tmp:
         linear = None
         for index in given:
+            if checked and index.is_meta:
+                _check_bounds(rec, index)
             if not index.is_meta:
                 # Flattened on the host; only the result is copied over.
                 linear = tmp.alloc(count * _INDEX_BYTES) if linear is None else linear
@@ -147,7 +172,8 @@ def _accumulate(rec: Recorder, x: torch.Tensor, indices: Sequence[torch.Tensor |
         tmp.alloc(count * _INDEX_BYTES)
         tmp.alloc(count * _INDEX_BYTES)
         range_copy = tmp.alloc(count * _INDEX_BYTES)
-        rec.scratch("radix_sort", [count, largest_key, _INDEX_BYTES, _INDEX_BYTES])
+        if count:
+            rec.scratch("radix_sort", [count, largest_key, _INDEX_BYTES, _INDEX_BYTES])
         tmp.free(range_copy)
 
 
@@ -186,9 +212,24 @@ def scatter_out_of_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs
     x = args[0]
     if not x.is_meta:
         return func(*args, **kwargs)
-    if called_by_engine(rec) and _is_fresh(x):
+    if called_by_engine(rec) and _is_fresh(x) and node_name() not in _OUT_OF_PLACE:
         return x
     return torch.empty_like(x) if x.is_contiguous() else func(*args, **kwargs)
+
+
+# Nodes that scatter out of place, into a gradient or a count (`derivatives.yaml`, `FunctionsManual.cpp`).
+_OUT_OF_PLACE = frozenset(
+    {
+        "IndexCopyBackward0",
+        "IndexFillBackward0",
+        "IndexFillBackward1",
+        "IndexReduceBackward0",
+        "PutBackward0",
+        "ScatterBackward0",
+        "ScatterBackward1",
+        "ScatterReduceBackward0",
+    }
+)
 
 
 def _is_fresh(tensor: torch.Tensor) -> bool:
@@ -197,39 +238,16 @@ def _is_fresh(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_contiguous() and tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == nbytes)
 
 
-@handles(aten.nonzero.default)
-def nonzero(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The number of rows is data: none."""
-    x = args[0]
-    if not x.is_meta:
-        return func(*args, **kwargs)
-    rec.host_read("aten::nonzero")
-    return torch.empty((0, x.dim()), dtype=torch.int64, device="meta")
-
-
-@handles(aten.masked_select.default)
-def masked_select(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The number of elements is data: none."""
-    x = args[0]
-    if not x.is_meta:
-        return func(*args, **kwargs)
-    rec.host_read("aten::masked_select")
-    return torch.empty((0,), dtype=x.dtype, device="meta")
-
-
-@handles(aten.masked_scatter.default, aten.masked_scatter_.default)
-def masked_scatter(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A clone unless in place, a 64-bit running count of the mask, the mask as bytes, and CUB's scan of it."""
-    x, mask = args[0], args[1]
-    if not x.is_meta:
-        return func(*args, **kwargs)
-    output = x
-    if func is aten.masked_scatter.default:
-        shape = torch.broadcast_shapes(x.shape, mask.shape)
-        output = torch.empty(shape, dtype=x.dtype, device="meta")
+@handles(aten.scatter_reduce.two)
+def scatter_reduce(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The output; for a mean also ones like the source, a count like the output, and where the count is zero."""
+    output = func(*args, **kwargs)
+    if output.is_meta:
         rec.requested(output)
-    with Temporaries(rec) as tmp:
-        tmp.alloc(output.numel() * _INDEX_BYTES)
-        tmp.contiguous(mask.expand(output.shape))
-        rec.scratch("cub_scan", [output.numel(), _INDEX_BYTES])
+        source, reduce = args[3], args[4]
+        if reduce == "mean":
+            with Temporaries(rec) as tmp:
+                tmp.alloc(source.numel() * source.element_size())
+                tmp.alloc(output.numel() * output.element_size())
+                tmp.alloc(output.numel())
     return output

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from gpumem.extraction.ops.registry import handles
+from gpumem.extraction.ops.registry import chooses, handles
 from gpumem.extraction.recorder import Recorder
 
 aten = torch.ops.aten
@@ -72,14 +72,20 @@ def fused_gru_cell_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwa
     return input_gates, hidden_gates, grad_hx, *biases
 
 
-class _Weights:
-    """The parameters of one layer and direction."""
+class _Weights(NamedTuple):
+    """The parameters of one cell, or of one layer and direction."""
 
-    def __init__(self, params: Sequence[torch.Tensor], has_biases: bool, has_projection: bool) -> None:
-        self.w_ih, self.w_hh = params[:2]
-        self.b_ih: torch.Tensor | None = params[2] if has_biases else None
-        self.b_hh: torch.Tensor | None = params[3] if has_biases else None
-        self.w_hr = params[-1] if has_projection else None
+    w_ih: torch.Tensor
+    w_hh: torch.Tensor
+    b_ih: torch.Tensor | None
+    b_hh: torch.Tensor | None
+    w_hr: torch.Tensor | None = None
+
+    @classmethod
+    def of_layer(cls, params: Sequence[torch.Tensor], has_biases: bool, has_projection: bool) -> _Weights:
+        """From PyTorch's order: weights, biases if any, projection if any."""
+        b_ih, b_hh = params[2:4] if has_biases else (None, None)
+        return cls(params[0], params[1], b_ih, b_hh, params[-1] if has_projection else None)
 
 
 def _cell(mode: int, x: torch.Tensor, state: _State, weights: _Weights) -> _State:
@@ -93,8 +99,22 @@ def _cell(mode: int, x: torch.Tensor, state: _State, weights: _Weights) -> _Stat
         hidden_gates = aten.matmul.default(state[0], weights.w_hh.t())
         return (aten._thnn_fused_gru_cell.default(input_gates, hidden_gates, state[0], weights.b_ih, weights.b_hh)[0],)
     hidden = aten.linear.default(state[0], weights.w_hh, weights.b_hh)
-    hidden.add_(aten.linear.default(x, weights.w_ih, weights.b_ih))
+    # A temporary of the C++ expression: it lives until the nonlinearity is done.
+    from_input = aten.linear.default(x, weights.w_ih, weights.b_ih)
+    hidden.add_(from_input)
     return (torch.tanh(hidden) if mode == _TANH else torch.relu(hidden),)
+
+
+@chooses("lstm_cell")
+def lstm_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """`nn.LSTMCell`, a step of a loop in Python."""
+    return _cell(_LSTM, x, tuple(hx), _Weights(w_ih, w_hh, b_ih, b_hh))
+
+
+@chooses("gru_cell")
+def gru_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """`nn.GRUCell`."""
+    return _cell(_GRU, x, (hx,), _Weights(w_ih, w_hh, b_ih, b_hh))[0]
 
 
 def _direction(
@@ -170,7 +190,8 @@ def run_layers(
     has_projection = mode == _LSTM and hidden[0].shape[2] != hidden[1].shape[2]
     count = len(params) // (num_layers * directions)
     weights = [
-        _Weights(params[start : start + count], has_biases, has_projection) for start in range(0, len(params), count)
+        _Weights.of_layer(params[start : start + count], has_biases, has_projection)
+        for start in range(0, len(params), count)
     ]
     states = list(zip(*(h.unbind(0) for h in hidden), strict=True))
     last: list[_State] = []

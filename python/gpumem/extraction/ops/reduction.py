@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gpumem.extraction.ops.reduction_scratch import INPUT_VEC, WELFORD_INPUT_VEC, reduce_scratch
-from gpumem.extraction.ops.registry import handles
+from gpumem.extraction.ops.registry import chooses, handles
 from gpumem.extraction.recorder import Recorder, Temporaries
 
 aten = torch.ops.aten
@@ -92,6 +92,17 @@ _register(
 )
 
 
+@handles(aten.trace.default)
+def trace(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The sum of the diagonal (`cuda/TriangularOps.cu`)."""
+    x = args[0]
+    output = func(*args, **kwargs)
+    if output.is_meta:
+        rec.requested(output)
+        reduce_scratch(rec, x.diagonal())
+    return output
+
+
 @handles(aten.logsumexp.default)
 def logsumexp(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Row maxima, a test of them for infinity, the differences (exponentiated in place), their sum: the result."""
@@ -129,3 +140,22 @@ def cumulative(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
         if x.dim() > 0 and x.numel() == x.shape[args[1]]:
             rec.scratch("cub_scan", [x.numel(), max(4, output.element_size())])
     return output
+
+
+@chooses("cumprod_backward")
+def cumprod_backward(grad: torch.Tensor, x: torch.Tensor, dim: int, output: torch.Tensor) -> torch.Tensor:
+    """The formula for factors that are not zero: CUDA asks whether one is, tensors that count as subclass-like do not.
+
+    With a zero CUDA goes on to several masks and scans (`ReduceOps.cpp`), which is not followed.
+    """
+    if x.numel() <= 1 or x.shape[dim] == 1:
+        return grad
+    weighted = output * grad
+    is_zero = x == 0
+    is_zero.any()
+    # Temporaries of one C++ expression: they live to its end.
+    backwards = weighted.flip(dim)
+    sums = backwards.cumsum(dim)
+    forwards = sums.flip(dim)
+    del backwards, sums
+    return forwards.div(x)

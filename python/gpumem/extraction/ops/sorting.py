@@ -28,14 +28,18 @@ def sort(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if not x.is_meta or x.dim() == 0 or x.numel() == 0:
         return output
     dim = kwargs.get("dim", args[1] if func is aten.sort.default and len(args) > 1 else -1)
-    length = x.shape[dim]
     rec.requested(values, indices)
+    sort_scratch(rec, x, x.shape[dim])
+    return output
+
+
+def sort_scratch(rec: Recorder, x: torch.Tensor, length: int) -> None:
+    """What a sort of slices of this length requests after its results."""
     with Temporaries(rec) as tmp:
         if length <= _SMALL_SORT:
             tmp.alloc(length * _INDEX_BYTES)
     if length > _SMALL_SORT:
         rec.scratch("segmented_sort", [x.numel() // length, length, x.element_size()])
-    return output
 
 
 @handles(aten.randperm.default)

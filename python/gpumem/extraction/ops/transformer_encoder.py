@@ -16,6 +16,11 @@ from gpumem.extraction.ops.registry import chooses
 aten = torch.ops.aten
 # The fused path wants head dimensions of a multiple of this.
 _HEAD_ALIGNMENT = 8
+# `mask_type` of a mask of queries by keys, without a batch.
+_SQUARE_MASK = 0
+# Longest row that one kernel masks and normalises (`cuda/SoftMax.cu`).
+_PERSISTENT_ROW = 1024
+_PERSISTENT_ROW_BYTES = 4096
 
 
 @chooses("_native_multi_head_attention")
@@ -48,13 +53,10 @@ def native_multi_head_attention(
     weights = aten.bmm.default(
         packed[0].reshape(batch * num_head, rows, dim), packed[1].reshape(batch * num_head, -1, dim).transpose(1, 2)
     )
-    if mask is not None:
-        # The mask is expanded to a bool per weight; the softmax is not in place then.
-        expanded = torch.empty(batch, num_head, rows, weights.shape[-1], dtype=torch.bool, device="meta")
-        softmax = torch.empty_like(weights)
-        weights = softmax
-        del expanded, softmax
     weights = weights.view(batch, num_head, rows, -1)
+    if mask is not None:
+        # Without a mask the softmax is in place.
+        weights = _masked_softmax(weights, mask, mask_type)
     kept = weights if need_weights else None
     del weights
     # The context overwrites the query; then it is transposed back and projected.
@@ -65,6 +67,21 @@ def native_multi_head_attention(
         kept = kept.sum(1)
         kept /= num_head
     return output, kept
+
+
+def _masked_softmax(weights: torch.Tensor, mask: torch.Tensor, mask_type: int | None) -> torch.Tensor:
+    """`masked_softmax` of ATen: a bool mask, the result; long rows are filled and go the usual way."""
+    if mask.dtype != torch.bool:
+        mask = mask.to(torch.bool)
+    if mask_type == _SQUARE_MASK and mask.dim() == 2:
+        mask = mask.expand(weights.shape)
+    output = torch.empty_like(weights)
+    row = weights.shape[-1]
+    if row > _PERSISTENT_ROW or row * weights.element_size() > _PERSISTENT_ROW_BYTES or not mask.is_contiguous():
+        if mask.dim() == 2:
+            mask = mask.view(mask.shape[0], 1, 1, -1)
+        output = torch.softmax(weights.masked_fill(mask, 0.0), -1)
+    return output
 
 
 def _fused(

@@ -1,4 +1,4 @@
-"""What is typed, as values of the Python API."""
+"""What is written as text, as values of the Python API."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from gpumem.cli.arguments import parse_input, parse_optimizer
 from gpumem.errors import InputError
+from gpumem.text import input_from_text, optimizer_from_text
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,9 @@ from gpumem.errors import InputError
         ("3,224,224", (3, 224, 224)),
         (" 3, 224, 224 ", (3, 224, 224)),
         ("128", (128,)),
+        ("(3, 224, 224)", (3, 224, 224)),
+        ("input_ids=128:int64;labels=:int64", {"input_ids": ((128,), torch.int64), "labels": ((), torch.int64)}),
+        ("(128,):torch.int64", ((128,), torch.int64)),
         ("128:int64", ((128,), torch.int64)),
         ("3,64,64;10", ((3, 64, 64), (10,))),
         ("input_ids=128:int64", {"input_ids": ((128,), torch.int64)}),
@@ -27,13 +30,34 @@ from gpumem.errors import InputError
     ],
 )
 def test_inputs(text: str, expected: Any) -> None:
-    assert parse_input(text) == expected
+    assert input_from_text(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", ";", "3,x", "3x224", "-3,4", "3,", "a=3;4", "a=", "3:floaty", "3:nn", "3.5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ";",
+        "3,x",
+        "3x224",
+        "-3,4",
+        "3,",
+        "a=3;4",
+        "a=",
+        "3:floaty",
+        "3:nn",
+        "3.5",
+        "3:",
+        "a=3;a=4",
+        "(3",
+        "\u0663,4",
+        ":",
+        "labels=",
+    ],
+)
 def test_inputs_that_cannot_be_read_say_how_to_write_them(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_input(text)
+        input_from_text(text)
     assert caught.value.hint
 
 
@@ -43,14 +67,20 @@ def test_inputs_that_cannot_be_read_say_how_to_write_them(text: str) -> None:
         ("adamw", "adamw"),
         ("sgd:momentum=0.9", ("sgd", {"momentum": 0.9})),
         ("sgd:momentum=0.9, nesterov=True", ("sgd", {"momentum": 0.9, "nesterov": True})),
+        ("adamw()", "adamw"),
+        ("AdamW(lr=1e-3)", ("AdamW", {"lr": 1e-3})),
+        ("sgd (momentum=0.9, nesterov=True)", ("sgd", {"momentum": 0.9, "nesterov": True})),
         ("adamw:betas=(0.9, 0.95),fused=True", ("adamw", {"betas": (0.9, 0.95), "fused": True})),
     ],
 )
 def test_optimizers(text: str, expected: Any) -> None:
-    assert parse_optimizer(text) == expected
+    assert optimizer_from_text(text) == expected
 
 
-@pytest.mark.parametrize("text", ["sgd:", "sgd:0.9", "sgd:momentum", "sgd:momentum=high", "sgd:**x", "sgd:a=1)+f(b=2"])
+@pytest.mark.parametrize(
+    "text",
+    ["sgd:", "sgd:0.9", "sgd:momentum", "sgd:momentum=high", "sgd:**x", "sgd:a=1)+f(b=2", "sgd(0.9)", "sgd(momentum)"],
+)
 def test_optimizer_arguments_that_cannot_be_read(text: str) -> None:
     with pytest.raises(InputError, match="optimizer's arguments"):
-        parse_optimizer(text)
+        optimizer_from_text(text)
