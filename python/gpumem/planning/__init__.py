@@ -1,0 +1,5 @@
+"""Planning: batch, precision and checkpointed regions under a budget. Built on extraction and the core's search."""
+
+from gpumem.planning.plan import Alternative, AppliedPlan, Plan
+
+__all__ = ["Alternative", "AppliedPlan", "Plan"]

@@ -1,0 +1,214 @@
+"""One loop to plan for: its regions, the variants that could be traced, and the plans over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from gpumem._core import ModelSpec, RegionSpace
+from gpumem.checkpointing import applied_regions, candidate_regions
+from gpumem.checkpointing.places import check_unwrapped
+from gpumem.errors import GpumemError, RegionError, SpecError
+from gpumem.extraction.region_space import OverwrittenError, RegionTracer
+from gpumem.planning.variants import Variant, Variants, variants_of
+
+_PS_PER_SECOND = 1e12
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan for one batch size that was joined, played and found to fit.
+
+    Attributes:
+        batch: Samples per micro-batch.
+        regions: Region to its option.
+        step_seconds: Least time of a micro-batch without recomputation.
+        recompute_seconds: Least time of what is run again.
+        recompute_bound_seconds: By the sum of the regions' bytes, no plan whose live bytes fit recomputes less.
+    """
+
+    batch: int
+    regions: Mapping[str, str]
+    step_seconds: float
+    recompute_seconds: float
+    recompute_bound_seconds: float
+
+    @property
+    def samples_per_second(self) -> float:
+        """By the roofline."""
+        return self.batch / max(self.step_seconds + self.recompute_seconds, 1e-12)
+
+
+class PlannedLoop:
+    """All checkpoint plans of one loop, at the batch sizes that were traced.
+
+    Args:
+        model: Any module; never modified.
+        input: As for `gpumem.extract`.
+        batches: Batch sizes to trace; several for plans of every batch size.
+        loop: All keywords of `gpumem.extract` but `batches`.
+        parts: Whether parts of regions can be checkpointed, one more trace for each.
+
+    Raises:
+        RegionError: the model is wrapped (`torch.compile`), or has a plan applied.
+        GpumemError: the loop without checkpoints cannot be traced.
+    """
+
+    def __init__(
+        self, model: nn.Module, input: Any, batches: tuple[int, ...], loop: Mapping[str, Any], *, parts: bool = True
+    ) -> None:
+        self.loop = dict(loop)
+        self._tracer = RegionTracer(model, input, **self.loop)
+        check_unwrapped(model)
+        if applied := applied_regions(model):
+            raise RegionError(
+                f"{type(model).__name__} has a plan applied already ({len(applied)} regions, '{next(iter(applied))}')",
+                "undo it first: applied.undo()",
+            )
+        candidates = candidate_regions(model)
+        self._variants = variants_of(candidates.regions, parts=parts)
+        self.notes: list[str] = [candidates.reason] if candidates.reason else []
+        self._space, self._kept = self._join(batches)
+        if always_kept := [path for region, path in enumerate(self._variants.paths) if not self._can_change(region)]:
+            self.notes.append(
+                f"{len(always_kept)} blocks keep what autograd saves, since checkpointed they request other bytes in "
+                f"their forward pass or cannot run (first: {always_kept[0]})"
+            )
+
+    @property
+    def region_count(self) -> int:
+        """Regions that can be checkpointed in some way."""
+        return sum(self._can_change(region) for region in range(len(self._variants.paths)))
+
+    def _can_change(self, region: int) -> bool:
+        return any(self._space.is_allowed(region, variant) for variant in range(1, len(self._kept)))
+
+    def _join(self, batches: tuple[int, ...]) -> tuple[RegionSpace, list[Variant]]:
+        """The space of the variants that can be traced and joined; why others cannot goes to `notes`."""
+        paths = self._variants.paths
+        base, *others = self._variants.variants
+        traced = [self._tracer.variant(paths, base.applied, batches)]
+        space, kept = RegionSpace.from_traces(list(paths), traced), [base]
+        for wanted in others if paths else ():
+            try:
+                variant, traces = self._without_overwritten(wanted, batches)
+                more = [*traced, traces]
+                space = RegionSpace.from_traces(list(paths), more)
+            except GpumemError as error:
+                self.notes.append(f"not considered: {wanted.name} ({error.message.splitlines()[0]})")
+                continue
+            traced = more
+            kept.append(variant)
+        return space, kept
+
+    def _without_overwritten(self, variant: Variant, batches: tuple[int, ...]) -> tuple[Variant, tuple[Any, ...]]:
+        """A variant and its traces; regions that write to their arguments keep what autograd saves."""
+        try:
+            return variant, self._tracer.variant(self._variants.paths, variant.applied, batches)
+        except OverwrittenError as error:
+            dropped = {
+                name for path in error.paths for name in variant.applied if name == path or name.startswith(f"{path}.")
+            }
+            if not dropped or len(dropped) == len(variant.applied):
+                raise
+            self.notes.append(f"not considered: {variant.name} of {', '.join(error.paths)} (writes to its argument)")
+            applied = {name: option for name, option in variant.applied.items() if name not in dropped}
+            return self._without_overwritten(replace(variant, applied=applied), batches)
+
+    @property
+    def space(self) -> RegionSpace:
+        """All plans, for the core and for JSON."""
+        return self._space
+
+    @property
+    def places(self) -> int:
+        """Regions, also those that cannot be checkpointed."""
+        return len(self._variants.paths)
+
+    @property
+    def variant_names(self) -> tuple[str, ...]:
+        """The ways in which a region can run; the first keeps everything."""
+        return tuple(variant.name for variant in self._kept)
+
+    def is_allowed(self, region: int, number: int) -> bool:
+        """Whether a region can run as in this variant."""
+        return self._space.is_allowed(region, number)
+
+    def joined(self, choice: Sequence[int]) -> tuple[ModelSpec, dict[str, str]]:
+        """The loop in which region `i` runs as in variant `choice[i]` (else as in the first), and its regions."""
+        allowed = [number if self.is_allowed(region, number) else 0 for region, number in enumerate(choice)]
+        regions: dict[str, str] = {}
+        for region, number in enumerate(allowed):
+            regions |= self._variants.regions_of(region, self._kept[number])
+        return self._space.splice(allowed), regions
+
+    def kept(self) -> ModelSpec:
+        """The loop in which every region keeps what autograd saves."""
+        return self._space.splice([0] * self.places)
+
+    def cheapest(self, batch: int, target: Mapping[str, Any], plays: int | None = None) -> Choice | None:
+        """The plan with the least recomputation that fits, or None.
+
+        At the limit the allocator gives its cache back to the driver and tries again, so a plan may fit a budget and
+        not a larger one. What is found is never slower than what is found by counting only plans that reserve no more
+        than the budget, and that never gets slower with more budget.
+
+        Args:
+            batch: Samples per micro-batch.
+            target: Keywords of `ModelSpec.estimate`: `gpu`, `budget`, `stack`, `context`, `alloc_conf`.
+            plays: So many cheaper plans are tried in the order of their costs, beyond the usual few; when that is all
+                of them, the answer is that of exhaustive search.
+        """
+        found = self._space.cheapest_plan(batch, plays=plays, **target)
+        if found is None:
+            return None
+        choice, step_ps, recompute_ps, bound_ps, _ = found
+        _, regions = self.joined(choice)
+        seconds = [self._seconds(ps) for ps in (step_ps, recompute_ps, bound_ps)]
+        return Choice(batch, regions, *seconds)
+
+    def max_batch(self, target: Mapping[str, Any]) -> int:
+        """The largest batch for which some plan fits.
+
+        Raises:
+            DoesNotFitError: not even one sample fits.
+        """
+        return self._space.max_batch(**target)
+
+    def max_batch_without(self, target: Mapping[str, Any]) -> int:
+        """The largest batch without checkpoints, 0 when not even one sample fits."""
+        spec = self.kept()
+        return spec.max_batch(**target) if spec.fits(1, **target) else 0
+
+    def smallest_bytes(self, batch: int, target: Mapping[str, Any]) -> int:
+        """Device bytes of the plan with the least peak, upper end."""
+        return self._space.smallest_bytes(batch, **target)
+
+    def cost(self, choice: Sequence[int], batch: int, target: Mapping[str, Any]) -> float:
+        """Least seconds of recomputation of a micro-batch when region `i` runs as in variant `choice[i]`."""
+        return self._seconds(self._space.recompute_ps(list(choice), batch, gpu=target.get("gpu")))
+
+    def _seconds(self, ps: int) -> float:
+        """Of one micro-batch; what was traced is a whole step with its share of the optimizer."""
+        return ps / _PS_PER_SECOND / int(self.loop["accumulate"])
+
+    def traced(self, choice: Choice) -> ModelSpec:
+        """The loop with this plan applied, traced as it runs.
+
+        Raises:
+            SpecError: the plan does not run.
+        """
+        return self.traced_regions(choice.regions, choice.batch)
+
+    def traced_regions(self, regions: Mapping[str, str], batch: int) -> ModelSpec:
+        """The same for any regions."""
+        try:
+            return self._tracer.spec(regions, batch)
+        except GpumemError as error:
+            raise SpecError(f"the plan does not run: {error.message}", error.hint) from error
+
+
+__all__ = ["Choice", "PlannedLoop", "Variants"]

@@ -1,0 +1,258 @@
+"""The search over precisions, batch sizes and accumulation; for each, the core finds the checkpoint plan."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from gpumem._core import Report, find_gpu
+from gpumem.checkpointing import fingerprint
+from gpumem.errors import BatchDependentError, DoesNotFitError, InputError, PlanError, SpecError
+from gpumem.extraction import TRACED_BATCHES
+from gpumem.extraction.options import check_options
+from gpumem.planning.explain import does_not_fit
+from gpumem.planning.loops import Choice, PlannedLoop
+from gpumem.planning.plan import Alternative, Plan
+from gpumem.units import parse_bytes
+
+OBJECTIVES = ("throughput", "batch")
+# Batch sizes between the largest without checkpoints and the largest with, looked at for the throughput.
+_BATCHES_LOOKED_AT = 16
+# Beyond this a batch is a mistake: no loop has so many samples in memory.
+_LARGEST_BATCH = 1 << 40
+# Divisors of a global batch that are looked at, from the largest micro-batch that fits on.
+_DIVISORS_LOOKED_AT = 24
+# A traced plan can need some bytes more than the joined one; so often the next is tried.
+_TRIES = 6
+_TRAIN_ONLY = "for inference there is nothing to checkpoint: gpumem.max_batch(model, mode='infer') finds the batch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """What the search may choose.
+
+    Attributes:
+        batch: Samples per micro-batch, or None to choose.
+        global_batch: Samples per optimizer step, or None; the micro-batch and their number are then chosen.
+        objective: `throughput` or `batch`, when the batch is free.
+        precisions: Precisions to choose from.
+    """
+
+    batch: int | None
+    global_batch: int | None
+    objective: str
+    precisions: tuple[str, ...]
+
+    def check(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            InputError: no positive batch, both a batch and a global batch, or no precision.
+        """
+        for name in ("batch", "global_batch"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"{name} must be a positive integer, not {value!r}")
+            if value is not None and value > _LARGEST_BATCH:
+                raise InputError(f"{name} must be at most {_LARGEST_BATCH}, not {value}")
+        if self.batch is not None and self.global_batch is not None and self.global_batch % self.batch:
+            raise InputError(
+                f"global_batch={self.global_batch} is no multiple of batch={self.batch}",
+                "give one of them: the other is chosen",
+            )
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"objective must be {' or '.join(map(repr, OBJECTIVES))}, not {self.objective!r}")
+        if not self.precisions:
+            raise InputError("there is no precision to choose from", "pass precision='amp-bf16' or several in a tuple")
+
+
+@dataclass(frozen=True)
+class _Found:
+    loop: PlannedLoop
+    choice: Choice
+    accumulate: int
+    report: Report
+
+
+def find_plan(model: nn.Module, input: Any, axes: Axes, loop: Mapping[str, Any], target: Mapping[str, Any]) -> Plan:
+    """The best plan within a budget; see `gpumem.plan`."""
+    axes.check()
+    for precision in axes.precisions:
+        check_options({**loop, "precision": precision})
+    if axes.global_batch is not None and loop["accumulate"] != 1:
+        raise InputError(
+            "global_batch and accumulate were both given", "global_batch chooses the number of micro-batches"
+        )
+    if loop["mode"] != "train":
+        raise PlanError("a checkpoint plan is for training", _TRAIN_ONLY)
+    if target.get("gpu") is None and target.get("budget") is None:
+        raise PlanError("a plan needs a limit", "pass gpu='rtx3090' or budget='24GB'")
+    answers = [_attempt(model, input, axes, {**loop, "precision": precision}, target) for precision in axes.precisions]
+    found = [answer for answer in answers if isinstance(answer, _Found)]
+    if not found:
+        failed = [answer for answer in answers if isinstance(answer, DoesNotFitError)]
+        raise does_not_fit(model, input, axes, loop, target, failed)
+    best = max(found, key=lambda one: _worth(one, axes))
+    return _plan(model, axes, best, target)
+
+
+def _attempt(
+    model: nn.Module, input: Any, axes: Axes, loop: Mapping[str, Any], target: Mapping[str, Any]
+) -> _Found | DoesNotFitError:
+    try:
+        return _best(model, input, axes, loop, target)
+    except DoesNotFitError as error:
+        return error
+
+
+def _worth(found: _Found, axes: Axes) -> tuple[float, float]:
+    if axes.batch is None and axes.global_batch is None and axes.objective == "batch":
+        return found.choice.batch, found.choice.samples_per_second
+    return found.choice.samples_per_second, found.choice.batch
+
+
+def _best(model: nn.Module, input: Any, axes: Axes, loop: Mapping[str, Any], target: Mapping[str, Any]) -> _Found:
+    """The best of one precision."""
+    if axes.batch is not None:
+        accumulate = loop["accumulate"] if axes.global_batch is None else axes.global_batch // axes.batch
+        planned = PlannedLoop(model, input, (axes.batch,), _accumulating(loop, accumulate))
+        return _confirmed(planned, [axes.batch], accumulate, target)
+    if axes.global_batch is not None:
+        return _dividing(model, input, axes.global_batch, loop, target)
+    try:
+        planned = PlannedLoop(model, input, TRACED_BATCHES, loop)
+    except BatchDependentError as error:
+        raise PlanError(
+            f"this loop has no plan for all batch sizes: {error.message}", "pass batch= to plan for one size"
+        ) from error
+    largest = planned.max_batch(target)
+    if axes.objective == "batch":
+        return _confirmed(planned, range(largest, 0, -1), loop["accumulate"], target)
+    choices = (planned.cheapest(batch, target) for batch in _spread(planned.max_batch_without(target), largest))
+    best = max((choice for choice in choices if choice is not None), key=lambda choice: choice.samples_per_second)
+    return _confirmed(planned, range(best.batch, 0, -1), loop["accumulate"], target)
+
+
+def _accumulating(loop: Mapping[str, Any], accumulate: int) -> dict[str, Any]:
+    # From the second micro-batch on memory does not change: two stand for any number.
+    return {**loop, "accumulate": min(accumulate, 2)}
+
+
+def _dividing(
+    model: nn.Module, input: Any, global_batch: int, loop: Mapping[str, Any], target: Mapping[str, Any]
+) -> _Found:
+    """The micro-batch of a global batch: the fastest that fits."""
+    divisors = _divisors(global_batch)
+    best: _Found | None = None
+    for accumulate, batches in ((1, [global_batch]), (2, divisors[:-1])):
+        if not batches:
+            continue
+        planned = PlannedLoop(model, input, TRACED_BATCHES, _accumulating(loop, accumulate))
+        largest = planned.max_batch(target)
+        for batch in [batch for batch in reversed(batches) if batch <= largest][:_DIVISORS_LOOKED_AT]:
+            choice = planned.cheapest(batch, target)
+            if choice is None or (best is not None and choice.samples_per_second <= best.choice.samples_per_second):
+                continue
+            with contextlib.suppress(DoesNotFitError):
+                best = _confirmed(planned, [batch], global_batch // batch, target)
+    if best is None:
+        raise DoesNotFitError("no micro-batch fits", "", _budget_bytes(target), planned.smallest_bytes(1, target))
+    return best
+
+
+def _divisors(number: int) -> list[int]:
+    """All divisors, ascending."""
+    low = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    high = [number // divisor for divisor in reversed(low) if divisor * divisor != number]
+    return low + high
+
+
+def _spread(without: int, largest: int) -> list[int]:
+    """Batch sizes from the largest without checkpoints (or 1) to the largest, evenly by ratio."""
+    first = max(without, 1)
+    ratio = (largest / first) ** (1 / _BATCHES_LOOKED_AT)
+    return sorted({min(largest, round(first * ratio**step)) for step in range(_BATCHES_LOOKED_AT + 1)} | {largest})
+
+
+def _confirmed(
+    planned: PlannedLoop, batches: Sequence[int] | range, accumulate: int, target: Mapping[str, Any]
+) -> _Found:
+    """The first batch whose plan also fits when it is traced as it runs."""
+    budget_bytes = _budget_bytes(target)
+    needs = 0
+    for batch in batches[:_TRIES]:
+        tightened = dict(target)
+        for _ in range(_TRIES):
+            choice = planned.cheapest(batch, tightened)
+            if choice is None:
+                break
+            report = planned.traced(choice).estimate(batch, **target)
+            if report.fits:
+                return _Found(planned, choice, accumulate, report)
+            needs = report.device_peak.high
+            # Joined and traced differ by some bytes: ask for a plan with that much less.
+            margin = max(needs - budget_bytes, budget_bytes >> 10)
+            tightened["budget"] = max(1, int(tightened.get("budget") or budget_bytes) - margin)
+    smallest = needs or planned.smallest_bytes(batches[0], target)
+    raise DoesNotFitError(
+        f"batch {batches[0]} does not fit in {budget_bytes} bytes with any checkpoint plan", "", budget_bytes, smallest
+    )
+
+
+def _budget_bytes(target: Mapping[str, Any]) -> int:
+    budget = target.get("budget")
+    if budget is not None:
+        return budget if isinstance(budget, int) else parse_bytes(budget)
+    return find_gpu(target["gpu"]).total_bytes
+
+
+def _plan(model: nn.Module, axes: Axes, found: _Found, target: Mapping[str, Any]) -> Plan:
+    choice, loop = found.choice, found.loop
+    fixed = axes.batch is not None or axes.global_batch is not None
+    plan = Plan(
+        model=type(model).__name__,
+        fingerprint=fingerprint(model),
+        batch=choice.batch,
+        accumulate=found.accumulate,
+        precision=loop.loop["precision"],
+        optimizer=found.report.to_dict()["optimizer"],
+        regions=choice.regions,
+        region_count=loop.region_count,
+        caches_off=_has_caches(model),
+        gpu=found.report.to_dict()["gpu"],
+        budget_bytes=_budget_bytes(target),
+        report=found.report,
+        step_seconds=choice.step_seconds,
+        recompute_seconds=choice.recompute_seconds,
+        recompute_bound_seconds=choice.recompute_bound_seconds,
+        objective="fixed" if fixed else axes.objective,
+        notes=tuple(loop.notes),
+    )
+    return replace(plan, alternatives=() if fixed else tuple(_alternatives(loop, choice, target)))
+
+
+def _has_caches(model: nn.Module) -> bool:
+    configs = (module.__dict__.get("config") for module in model.modules())
+    return any(getattr(config, "use_cache", False) is True for config in configs)
+
+
+def _alternatives(loop: PlannedLoop, chosen: Choice, target: Mapping[str, Any]) -> Iterator[Alternative]:
+    """The largest batch without checkpoints, and the largest with."""
+    without = loop.max_batch_without(target)
+    for what, batch in (("no checkpoints", without), ("largest batch", loop.max_batch(target))):
+        if batch in (0, chosen.batch):
+            continue
+        choice = loop.cheapest(batch, target)
+        if choice is None:
+            continue
+        try:
+            report = loop.traced(choice).estimate(batch, **target)
+        except SpecError:
+            continue
+        overhead = choice.recompute_seconds / choice.step_seconds if choice.step_seconds else 0.0
+        yield Alternative(what, batch, report.device_peak.high, overhead)
