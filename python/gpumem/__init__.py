@@ -10,18 +10,24 @@ from __future__ import annotations
 
 from gpumem import errors
 from gpumem._core import GpuProfile, ModelSpec, Quantity, Report, gpus
-from gpumem.api import estimate, extract, max_batch
+from gpumem.api import estimate, extract, max_batch, plan
 from gpumem.errors import GpumemError
+from gpumem.planning import Plan
+from gpumem.validation import Validation, validate
 
 __all__ = [
     "GpuProfile",
     "GpumemError",
     "ModelSpec",
+    "Plan",
     "Quantity",
     "Report",
+    "Validation",
     "errors",
     "estimate",
     "extract",
     "gpus",
     "max_batch",
+    "plan",
+    "validate",
 ]

@@ -2,7 +2,16 @@
 
 from typing import Any, final
 
-__all__ = ["GpuProfile", "ModelSpec", "Quantity", "Report", "find_gpu", "gpus", "parse_alloc_conf"]
+__all__ = [
+    "GpuProfile",
+    "ModelSpec",
+    "Quantity",
+    "RegionSpace",
+    "Report",
+    "find_gpu",
+    "gpus",
+    "parse_alloc_conf",
+]
 
 @final
 class GpuProfile:
@@ -39,6 +48,56 @@ class Quantity:
     def high(self) -> int: ...
     def __int__(self) -> int: ...
     def __index__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class RegionSpace:
+    """All checkpoint plans of one traced loop."""
+
+    @staticmethod
+    def from_traces(paths: list[str], variants: list[Any], /) -> RegionSpace: ...
+    @staticmethod
+    def from_json(text: str, /) -> RegionSpace: ...
+    def to_json(self) -> str: ...
+    @property
+    def paths(self) -> list[str]: ...
+    def is_allowed(self, region: int, variant: int) -> bool: ...
+    def splice(self, choice: list[int]) -> ModelSpec: ...
+    def recompute_ps(self, choice: list[int], batch: int, *, gpu: str | None = None) -> int: ...
+    def cheapest_plan(
+        self,
+        batch: int,
+        *,
+        plays: int | None = None,
+        gpu: str | None = None,
+        budget: int | str | None = None,
+        stack: str | None = None,
+        context: int | str | None = None,
+        alloc_conf: str | None = None,
+        cudnn_benchmark: bool = False,
+    ) -> tuple[list[int], int, int, int, int] | None: ...
+    def max_batch(
+        self,
+        *,
+        gpu: str | None = None,
+        budget: int | str | None = None,
+        stack: str | None = None,
+        context: int | str | None = None,
+        alloc_conf: str | None = None,
+        cudnn_benchmark: bool = False,
+    ) -> int: ...
+    def smallest_bytes(
+        self,
+        batch: int,
+        *,
+        gpu: str | None = None,
+        budget: int | str | None = None,
+        stack: str | None = None,
+        context: int | str | None = None,
+        alloc_conf: str | None = None,
+        cudnn_benchmark: bool = False,
+    ) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
 
@@ -89,7 +148,7 @@ class ModelSpec:
     @staticmethod
     def from_traces(
         structure_arguments: dict[str, Any],
-        traces: list[tuple[int, list[int], list[int], list[list[int]], list[tuple[int, int]]]],
+        trace_arguments: list[tuple[int, list[int], list[int], list[list[int]], list[tuple[int, int]]]],
         /,
     ) -> ModelSpec: ...
     @staticmethod
@@ -114,6 +173,7 @@ class ModelSpec:
         context: str | float | None = None,
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
+        cudnn_benchmark: bool = False,
     ) -> Report: ...
     def fits(
         self,
@@ -125,6 +185,7 @@ class ModelSpec:
         context: str | float | None = None,
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
+        cudnn_benchmark: bool = False,
     ) -> bool: ...
     def max_batch(
         self,
@@ -135,6 +196,7 @@ class ModelSpec:
         context: str | float | None = None,
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
+        cudnn_benchmark: bool = False,
     ) -> int: ...
     def timeline(
         self,
@@ -146,6 +208,7 @@ class ModelSpec:
         context: str | float | None = None,
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
+        cudnn_benchmark: bool = False,
     ) -> list[tuple[int, int, int, int, int, int, int, int, int]]: ...
     def __reduce__(self) -> tuple[Any, tuple[str]]: ...
     def __eq__(self, other: object, /) -> bool: ...

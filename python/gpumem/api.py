@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpumem.errors import BatchDependentError, GpumemError, InputError
@@ -10,11 +12,27 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpumem._core import ModelSpec, Report
+    from gpumem.planning import Plan
 
 # Keywords of `ModelSpec`'s methods; all others belong to `extract`.
-_TARGET_KEYWORDS = ("budget", "stack", "context", "alloc_conf", "library_workspaces")
+_TARGET_KEYWORDS = ("budget", "stack", "context", "alloc_conf", "library_workspaces", "cudnn_benchmark")
 # Batch sizes beyond this are not traced themselves: a loop over samples would take too long.
 _LARGEST_TRACED_BATCH = 1 << 16
+
+
+@contextlib.contextmanager
+def needing_torch() -> Iterator[None]:
+    """Say what to install when PyTorch is not there.
+
+    Raises:
+        GpumemError: the block imported torch, which is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise GpumemError("a model is extracted with PyTorch, which is not installed", "pip install torch") from error
 
 
 def extract(model: nn.Module, input: Any = None, **keywords: Any) -> ModelSpec:
@@ -34,12 +52,8 @@ def extract(model: nn.Module, input: Any = None, **keywords: Any) -> ModelSpec:
     Raises:
         GpumemError: the input is unknown or refused, a name is unknown, or the model cannot be traced.
     """
-    try:
+    with needing_torch():
         from gpumem.extraction import extract as extract_spec
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise GpumemError("a model is extracted with PyTorch, which is not installed", "pip install torch") from error
 
     return extract_spec(model, input, **keywords)
 
@@ -66,7 +80,7 @@ def estimate(model: nn.Module, input: Any = None, *, batch: int, **keywords: Any
         input: Shape of one sample, see `extract`; None asks the model.
         batch: Batch size.
         **keywords: Those of `extract` (mode, precision, optimizer, ...) and of `ModelSpec.estimate` (gpu, budget,
-            stack, context, alloc_conf).
+            stack, context, alloc_conf, cudnn_benchmark).
 
     Returns:
         A `Report`: requested, allocated, reserved and device peaks in bytes, what makes them up, and what was assumed.
@@ -143,3 +157,48 @@ def _max_batch_by_tracing(model: nn.Module, input: Any, extraction: dict[str, An
         else:
             failing = middle
     return fitting
+
+
+def plan(
+    model: nn.Module,
+    input: Any = None,
+    *,
+    batch: int | None = None,
+    global_batch: int | None = None,
+    objective: str = "throughput",
+    precision: str | Sequence[str] = "fp32",
+    **keywords: Any,
+) -> Plan:
+    """Find a batch size and the modules to checkpoint so that training fits, with the least to run again.
+
+    Every plan that is returned was traced as it runs and played on the simulated allocator: it fits by the same account
+    as `estimate`. Times are the card's roofline: good for comparing plans, not for predicting a clock.
+
+    Args:
+        model: Any module; it is not modified.
+        input: Shape of one sample, see `extract`; None asks the model.
+        batch: Samples per micro-batch; None leaves it to the search.
+        global_batch: Samples per optimizer step, to be reached by accumulation; the micro-batch is then chosen.
+        objective: With a free batch: `throughput` (samples per second) or `batch` (the largest).
+        precision: The precision, or several to choose from.
+        **keywords: Those of `extract` (optimizer, channels_last, ...) and of `ModelSpec.estimate`; `gpu=` or `budget=`
+            is needed.
+
+    Returns:
+        A `Plan`: `print` it, `apply(model)` it, or take its `code()`.
+
+    Raises:
+        DoesNotFitError: no plan fits; the message has the smallest budget that would and what helps.
+        PlanError: the axes leave nothing to search.
+        GpumemError: as for `estimate`.
+    """
+    with needing_torch():
+        from gpumem.extraction.keywords import loop_keywords
+        from gpumem.planning.search import Axes, find_plan
+    extraction, target = _split(keywords)
+    for size in (batch, global_batch):
+        if size is not None:
+            _checked_batch(size)
+    precisions = (precision,) if isinstance(precision, str) else tuple(precision or ())
+    axes = Axes(batch=batch, global_batch=global_batch, objective=objective, precisions=precisions)
+    return find_plan(model, input, axes, loop_keywords(extraction), target)

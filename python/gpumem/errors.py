@@ -69,6 +69,26 @@ class BatchDependentError(SpecError):
     """The model's sequence of allocations changes with the batch size, so a spec answers only for traced sizes."""
 
 
+class PlanError(GpumemError, ValueError):
+    """A plan that is damaged, of an unknown schema version, or asked for with axes that contradict each other."""
+
+
+class RegionError(GpumemError, ValueError):
+    """A checkpointed region that a model does not have, or that cannot be run as one."""
+
+
+class ModelMismatchError(GpumemError, ValueError):
+    """A plan meets another model than the one it was made for; the message names the first difference."""
+
+
+class VirtualDeviceError(GpumemError, RuntimeError):
+    """The virtual GPU cannot be used: not on this platform, with this PyTorch, or as asked for."""
+
+
+class ValidationError(GpumemError, RuntimeError):
+    """A prediction could not be put to the test: no such device, or the process for it does not start."""
+
+
 class DoesNotFitError(GpumemError, RuntimeError):
     """No batch size fits the budget.
 

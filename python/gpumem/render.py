@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH = 100
+# What the tables of a report need.
+WIDTH_MIN = 80
 _LAYERS_SHOWN = 8
 _BAR_CELLS = 24
 _QUANTITIES = (
     ("requested", "asked for by the program"),
-    ("allocated", "torch.cuda.max_memory_allocated()"),
-    ("reserved", "torch.cuda.max_memory_reserved()"),
+    ("allocated", "max_memory_allocated()"),
+    ("reserved", "max_memory_reserved()"),
     ("device", "whole process, as nvidia-smi shows it"),
 )
 
@@ -51,20 +53,20 @@ def report_text(
     parts: list[RenderableType] = [
         _heading(data, title),
         "",
-        *_verdict(data),
+        *verdict(data),
         _quantities(data),
         _breakdown(data),
         *_layers(data),
         _phases(data),
-        *_bullets("Assumed", [*notes, *data["assumptions"]]),
+        *bullets("Assumed", [*notes, *data["assumptions"]]),
         *_unverified(data["unsupported"]),
     ]
-    return _text(parts, width, color)
+    return to_text(parts, width, color)
 
 
 def gpus_text(profiles: Iterable[Any], *, width: int = WIDTH, color: bool = False) -> str:
     """Write the table of GPU profiles; each is a `gpumem.GpuProfile`."""
-    table = _table("GPU", "device name", ">capability", ">SMs", ">memory", ">bytes", "from")
+    table = plain_table("GPU", "device name", ">capability", ">SMs", ">memory", ">bytes", "from")
     for gpu in profiles:
         major, minor = gpu.capability
         table.add_row(
@@ -76,10 +78,11 @@ def gpus_text(profiles: Iterable[Any], *, width: int = WIDTH, color: bool = Fals
             f"{gpu.total_bytes:,}",
             "a card" if gpu.total_bytes_measured else "spec",
         )
-    return _text([table], width, color)
+    return to_text([table], width, color)
 
 
-def _text(parts: Iterable[RenderableType], width: int, color: bool) -> str:
+def to_text(parts: Iterable[RenderableType], width: int, color: bool) -> str:
+    """Write these parts one below the other, without trailing spaces."""
     from rich.console import Console
 
     buffer = io.StringIO()
@@ -99,7 +102,7 @@ def _text(parts: Iterable[RenderableType], width: int, color: bool) -> str:
     return "\n".join(line for before, line in zip(["", *lines], lines, strict=False) if line or before)
 
 
-def _table(*columns: str, title: str = "") -> Table:
+def plain_table(*columns: str, title: str = "") -> Table:
     """A borderless table; a column name with `>` in front is right-aligned."""
     from rich import box
     from rich.table import Table
@@ -133,7 +136,8 @@ def _heading(data: Mapping[str, Any], title: str) -> RenderableType:
     return text
 
 
-def _verdict(data: Mapping[str, Any]) -> list[RenderableType]:
+def verdict(data: Mapping[str, Any]) -> list[RenderableType]:
+    """The line that says whether it fits, and where it stops if not."""
     from rich.text import Text
 
     if data["budget_bytes"] is None:
@@ -161,7 +165,7 @@ def _verdict(data: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def _quantities(data: Mapping[str, Any]) -> Table:
-    table = _table("peak", ">likely", ">low", ">high", "meaning")
+    table = plain_table("peak", ">likely", ">low", ">high", "meaning")
     for name, meaning in _QUANTITIES:
         peak = data[f"{name}_peak"]
         ends = [format_bytes(peak[end]) for end in ("likely", "low", "high")]
@@ -174,7 +178,9 @@ def _quantities(data: Mapping[str, Any]) -> Table:
 def _breakdown(data: Mapping[str, Any]) -> Table:
     held = sorted(((size, name) for name, size in data["breakdown"].items() if size), reverse=True)
     total = sum(size for size, _ in held) or 1
-    table = _table("category", ">bytes", ">share", "", title=f"At the peak of allocated bytes ({data['peak_phase']})")
+    table = plain_table(
+        "category", ">bytes", ">share", "", title=f"At the peak of allocated bytes ({data['peak_phase']})"
+    )
     for size, name in held:
         bar = "█" * round(_BAR_CELLS * size / total)
         table.add_row(name, format_bytes(size), f"{100 * size / total:.1f} %", bar)
@@ -185,7 +191,7 @@ def _layers(data: Mapping[str, Any]) -> list[RenderableType]:
     layers = data["layers"]
     if not layers:
         return []
-    table = _table("layer", "kind", ">bytes", "of which", title="Layers that hold most of it")
+    table = plain_table("layer", "kind", ">bytes", "of which", title="Layers that hold most of it")
     for layer in layers[:_LAYERS_SHOWN]:
         parts = sorted(((size, name) for name, size in layer["requested_bytes"].items() if size), reverse=True)
         table.add_row(
@@ -202,7 +208,7 @@ def _layers(data: Mapping[str, Any]) -> list[RenderableType]:
 
 def _phases(data: Mapping[str, Any]) -> Table:
     last = max(row["step"] for row in data["phases"])
-    table = _table("phase", ">requested", ">allocated", ">reserved", title="Peak of each phase in the last step")
+    table = plain_table("phase", ">requested", ">allocated", ">reserved", title="Peak of each phase in the last step")
     for row in data["phases"]:
         if row["step"] == last:
             sizes = [format_bytes(row[f"{name}_bytes"]) for name in ("requested", "allocated", "reserved")]
@@ -220,10 +226,15 @@ def _unverified(ops: Sequence[str]) -> list[RenderableType]:
     return ["", Text(title, style="bold"), Padding(Text(", ".join(ops)), (0, 0, 0, 1))]
 
 
-def _bullets(title: str, lines: Sequence[str]) -> list[RenderableType]:
+def bullets(title: str, lines: Sequence[str]) -> list[RenderableType]:
+    """A list below a title; nothing without lines."""
     from rich.padding import Padding
+    from rich.table import Table
     from rich.text import Text
 
     if not lines:
         return []
-    return ["", Text(title, style="bold"), *(Padding(Text(f"- {line}"), (0, 0, 0, 1)) for line in lines)]
+    rows = Table.grid(padding=(0, 1, 0, 0))
+    for line in lines:
+        rows.add_row("-", Text(line))
+    return ["", Text(title, style="bold"), Padding(rows, (0, 0, 0, 1))]
