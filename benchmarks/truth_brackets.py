@@ -54,14 +54,17 @@ def _spec(row: Row, *, retrace: bool) -> ModelSpec:
 
 
 def ask(spec: ModelSpec, row: Row) -> dict[str, Any]:
-    """The largest batch at each end of the context, and without convolution workspaces at its high end."""
+    """The largest batch at each end of the context, and without convolution workspaces at its high end.
+
+    timm's script sets `torch.backends.cudnn.benchmark` (shared/truth/README.md).
+    """
     context = spec.estimate(int(row["batch_fits"]), gpu=GPU, stack=STACK).to_dict()["context"]
-    largest = {end: spec.max_batch(gpu=GPU, stack=STACK, context=context[end]) for end in ENDS}
+    largest = {end: spec.max_batch(gpu=GPU, stack=STACK, context=context[end], cudnn_benchmark=True) for end in ENDS}
     return {
         "context_bytes": context,
         "largest": largest,
         "largest_without_workspaces": spec.max_batch(
-            gpu=GPU, stack=STACK, context=context["high"], library_workspaces=False
+            gpu=GPU, stack=STACK, context=context["high"], library_workspaces=False, cudnn_benchmark=True
         ),
         "unverified": spec.estimate(1 + int(row["batch_fits"]), gpu=GPU, stack=STACK).unsupported,
     }
@@ -115,7 +118,8 @@ def summary(journal: Journal) -> str:
         "",
         f"`python -m benchmarks.truth_brackets run`, then `summary`: {len(answered)} of {len(rows)} rows answered,",
         f"{len(results) - len(answered)} without an answer. Source: `shared/truth/timm_train_brackets.csv` (timm's",
-        f"benchmark, torch 1.12 + CUDA 11.3, AMP). Traced with torch 2.14, asked for `{GPU}` and `{STACK}`.",
+        "benchmark, torch 1.12 + CUDA 11.3, AMP, cudnn.benchmark). Traced with torch 2.14, asked with",
+        f"`cudnn_benchmark=True` for `{GPU}` and `{STACK}`.",
         f"Wanted: the recorded batch fits in {TARGET_FITS_PERCENT} % of rows, the next one fails in",
         f"{TARGET_OOM_PERCENT} %.",
         "",

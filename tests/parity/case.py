@@ -20,7 +20,7 @@ CAPABILITIES = {
     "b200": (10, 0),
     "rtx5090": (12, 0),
 }
-"""Compute capability of each profile of the virtual GPU (`FAKECUDA_PROFILE`, ../shared/vgpu/README.md)."""
+"""Compute capability of each card that cases name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,8 @@ class Case:
         cudnn: `torch.backends.cudnn.enabled`.
         profile: Virtual GPU profile.
         workspaces: `stub` (cuDNN asks for no workspace) or `real` (cuDNN's own heuristics).
+        cudnn_benchmark: `torch.backends.cudnn.benchmark`.
+        regions: Checkpointed regions and their options, applied with `gpumem.checkpointing.apply_regions`.
     """
 
     model: str
@@ -44,6 +46,8 @@ class Case:
     cudnn: bool = True
     profile: str = "rtx3090"
     workspaces: str = "stub"
+    cudnn_benchmark: bool = False
+    regions: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> str:
         """The case as one line of JSON with sorted keys; fields of the loop that have their default are left out."""
@@ -53,13 +57,18 @@ class Case:
             for field in dataclasses.fields(default)
             if getattr(self.config, field.name) != getattr(default, field.name)
         }
-        return json.dumps({**dataclasses.asdict(self), "config": config}, sort_keys=True)
+        fields = {**dataclasses.asdict(self), "config": config}
+        for name in ("cudnn_benchmark", "regions"):
+            if not fields[name]:
+                del fields[name]
+        return json.dumps(fields, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Case:
         """Inverse of `to_json`."""
         fields = json.loads(text)
-        return cls(**{**fields, "config": LoopConfig(**fields["config"])})
+        regions = tuple((name, option) for name, option in fields.get("regions", ()))
+        return cls(**{**fields, "config": LoopConfig(**fields["config"]), "regions": regions})
 
     def optimizer_call(self) -> tuple[str, dict[str, Any]]:
         """Name and keyword arguments of `optimizer`."""
@@ -78,6 +87,10 @@ class Case:
         ]
         if not self.cudnn:
             extras.append("cudnn off")
+        if self.cudnn_benchmark:
+            extras.append("cudnn.benchmark")
+        if self.regions:
+            extras.append(f"{len(self.regions)} regions")
         if self.workspaces != "stub" or self.profile != "rtx3090":
             extras.append(f"{self.profile}/{self.workspaces}")
         words = [self.model, f"b{self.batch}", config.precision, *extras]

@@ -75,7 +75,12 @@ def extract(case: Case, loaded: LoadedModel, batches: Sequence[int] = (2, 3, 5))
 
 def predict(case: Case, spec: ModelSpec) -> Prediction:
     """Timeline and peaks of the first `case.config.steps` steps."""
-    rows = spec.timeline(case.batch, gpu=case.profile, library_workspaces=case.workspaces == "real")
+    rows = spec.timeline(
+        case.batch,
+        gpu=case.profile,
+        library_workspaces=case.workspaces == "real",
+        cudnn_benchmark=case.cudnn_benchmark,
+    )
     ops, layers = spec.ops, spec.layer_paths
     timeline = Timeline([], [])
     requested = allocated = reserved = steps = 0

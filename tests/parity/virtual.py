@@ -1,38 +1,38 @@
-"""The virtual GPU: built once per version, and a child process on it that runs cases with unmodified CUDA PyTorch.
+"""A child process on gpumem's virtual GPU that runs cases with unmodified CUDA PyTorch.
 
 `run(case)` answers from `target/parity-cache` when the same case ran before with the same sources and versions.
-Environment: `GPUMEM_VGPU` (a folder with a built libfakecuda.so) replaces the build.
 """
 
 from __future__ import annotations
 
 import ast
 import atexit
+import contextlib
 import dataclasses
 import functools
 import gzip
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from gpumem.errors import VirtualDeviceError
+from gpumem.virtual import installed
+from gpumem.virtual.environment import Device, environment
 from tests.parity.case import Case
 from tests.parity.timeline import Timeline
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT.parent / "shared" / "vgpu"
 CACHE = ROOT / "target" / "parity-cache"
 CASE_SECONDS = 120.0
 START_SECONDS = 120.0
-DEVICE_MIB = 200_000
+DEVICE_BYTES = 200_000 * 2**20
 # The sources that decide what the child runs; they are part of the cache key.
 _DECIDING = (
     "python/gpumem/loop.py",
@@ -41,10 +41,8 @@ _DECIDING = (
     "python/gpumem/extraction/optimizer.py",
     "tests/parity/virtual_child.py",
 )
-
-
-class UnavailableError(RuntimeError):
-    """The virtual GPU cannot be used on this machine; the text says why."""
+# The virtual GPU's sources; they are part of the key as they stand.
+_DEVICE = ("rust/gpumem-vgpu/src", "rust/gpumem-vgpu/data", "rust/gpumem-core/data/gpus.json")
 
 
 class ChildError(RuntimeError):
@@ -82,41 +80,6 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def library_folder() -> Path:
-    """Folder with `libfakecuda.so` for the installed torch, built on first use.
-
-    Raises:
-        UnavailableError: without a CUDA build of torch, gcc, or the sources.
-    """
-    given = os.environ.get("GPUMEM_VGPU")
-    if given:
-        if not (Path(given) / "libfakecuda.so").exists():
-            raise UnavailableError(f"GPUMEM_VGPU={given} has no libfakecuda.so")
-        return Path(given)
-    if importlib.util.find_spec("torch") is None:
-        raise UnavailableError("torch is not installed")
-    version = importlib.metadata.version("torch")
-    import torch
-
-    if torch.version.cuda is None or sys.platform != "linux":
-        raise UnavailableError(f"torch {version} is not a CUDA build for Linux")
-    if not SOURCES.is_dir():
-        raise UnavailableError(f"the virtual GPU's sources are not at {SOURCES}")
-    if shutil.which("gcc") is None:
-        raise UnavailableError("gcc is not installed")
-    source = "".join(path.read_text() for path in (SOURCES / "fakecuda.c", SOURCES / "gen_stubs.py"))
-    folder = ROOT / "target" / f"vgpu-{_digest(source, version, sys.prefix)}"
-    if not (folder / "libnvidia-ml.so.1").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "OUT": str(folder), "PY": sys.executable}
-        built = subprocess.run(
-            ["sh", str(SOURCES / "build.sh")], env=environment, capture_output=True, text=True, check=False
-        )
-        if built.returncode:
-            raise UnavailableError(f"building the virtual GPU failed: {built.stderr[-500:]}")
-    return folder
-
-
 class _Essence(ast.NodeTransformer):
     """Drops docstrings and what is raised: neither changes what a run that succeeds allocates."""
 
@@ -132,6 +95,12 @@ def _essence(path: Path) -> str:
 
 
 @functools.cache
+def _device_sources() -> str:
+    files = [file for name in _DEVICE for file in sorted([*(ROOT / name).rglob("*.*"), ROOT / name]) if file.is_file()]
+    return _digest(*(file.read_text(encoding="utf-8") for file in files))
+
+
+@functools.cache
 def _versions(model_family: str) -> str:
     """Everything but the case that a result depends on."""
     packages = ["torch", *{"tv": ["torchvision"], "timm": ["timm"], "hf": ["transformers"]}.get(model_family, [])]
@@ -140,31 +109,26 @@ def _versions(model_family: str) -> str:
     from tests.parity.models import source_of_family
 
     texts.append(source_of_family(model_family))
-    texts.append((SOURCES / "fakecuda.c").read_text() if SOURCES.is_dir() else "")
+    texts.append(_device_sources())
     return _digest(*texts)
 
 
 class _Child:
-    def __init__(self, profile: str, workspaces: str, library: Path) -> None:
-        environment = {
-            **os.environ,
-            "LD_PRELOAD": f"{library}/libfakecuda.so:{library}/libnvidia-ml.so.1",
-            "TRITON_LIBCUDA_PATH": str(library),
-            "FAKECUDA_MEM_MIB": str(DEVICE_MIB),
-            "FAKECUDA_PROFILE": profile,
+    def __init__(self, profile: str, workspaces: str) -> None:
+        device = Device(gpu=profile, total_bytes=DEVICE_BYTES, cudnn=workspaces)
+        self.device = contextlib.ExitStack()
+        variables = self.device.enter_context(environment(device, os.environ)) | {
             "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}",
             "TORCH_SYMBOLIZE_MODE": "dladdr",
         }
-        environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
-        if workspaces == "stub":
-            environment |= {"FAKECUDA_CUDNN": "stub", "FAKECUDA_CUDNN_WS": "0"}
+        variables.pop("PYTORCH_CUDA_ALLOC_CONF", None)
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.parity.virtual_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env=environment,
+            env=variables,
             cwd=ROOT,
         )
 
@@ -172,7 +136,7 @@ class _Child:
             self._line(START_SECONDS)
         except ChildError as error:
             self.stop()
-            raise UnavailableError(f"PyTorch does not start on the virtual GPU: {error}") from error
+            raise VirtualDeviceError(f"PyTorch does not start on the virtual GPU: {error}") from error
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self.process.stdin is not None
@@ -205,6 +169,7 @@ class _Child:
         # Waits, and closes the pipes.
         self.process.communicate()
         self.errors.close()
+        self.device.close()
 
 
 _children: dict[tuple[str, str], _Child] = {}
@@ -218,6 +183,12 @@ def stop_children() -> None:
     _children.clear()
 
 
+@functools.cache
+def _checkpointing() -> str:
+    sources = sorted((ROOT / "python" / "gpumem" / "checkpointing").glob("*.py"))
+    return _digest(*(path.read_text() for path in sources))
+
+
 def run(case: Case, *, stacks: bool = False, seconds: float = CASE_SECONDS, fresh: bool = False) -> Truth:
     """Run the case on the virtual GPU, or take the stored result.
 
@@ -228,10 +199,11 @@ def run(case: Case, *, stacks: bool = False, seconds: float = CASE_SECONDS, fres
         fresh: Ignore a stored result.
 
     Raises:
-        UnavailableError: when there is no virtual GPU here.
+        VirtualDeviceError: when there is no virtual GPU here.
         ChildError: when the case fails there (also stored, unless it was only late).
     """
-    stored = CACHE / f"{_digest(case.to_json(), _versions(case.model.partition(':')[0]))}.json.gz"
+    versions = _versions(case.model.partition(":")[0]) + (_checkpointing() if case.regions else "")
+    stored = CACHE / f"{_digest(case.to_json(), versions)}.json.gz"
     if not stacks and not fresh and stored.exists():
         answer = json.loads(gzip.decompress(stored.read_bytes()))
     else:
@@ -257,8 +229,12 @@ def run(case: Case, *, stacks: bool = False, seconds: float = CASE_SECONDS, fres
 
 def _run_in_child(case: Case, stacks: bool, seconds: float) -> dict[str, Any]:
     key = (case.profile, case.workspaces)
+    if case.cudnn_benchmark and key in _children:
+        _children.pop(key).stop()
     if key not in _children or _children[key].process.poll() is not None:
-        _children[key] = _Child(*key, library_folder())
+        installed.library()
+        installed.torch()
+        _children[key] = _Child(*key)
     child = _children[key]
     try:
         answer = child.ask({"case": case.to_json(), "stacks": stacks}, seconds)
@@ -268,6 +244,7 @@ def _run_in_child(case: Case, stacks: bool, seconds: float) -> dict[str, Any]:
     except ChildError as error:
         _children.pop(key).stop()
         return {"error": str(error)}
-    if answer.pop("unclean", False):
+    # What cuDNN has measured (or been asked for) once is not measured again in that process.
+    if answer.pop("unclean", False) or case.cudnn_benchmark:
         _children.pop(key).stop()
     return answer

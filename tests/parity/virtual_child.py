@@ -23,6 +23,8 @@ import torch
 import torch._dynamo
 from torch import nn
 
+from gpumem.checkpointing.apply import apply_regions
+from gpumem.checkpointing.caches import caches_left_out
 from gpumem.extraction.criterion import ChosenCriterion, choose_criterion
 from gpumem.extraction.inputs import make_inputs
 from gpumem.extraction.optimizer import optimizer_factory
@@ -87,8 +89,12 @@ class Child:
     def run(self, case: Case, stacks: bool) -> dict[str, Any]:
         """Run one case from a clean allocator and describe what it did."""
         torch.backends.cudnn.enabled = case.cudnn
+        torch.backends.cudnn.benchmark = case.cudnn_benchmark
         loaded = self._load(case.model, case.batch)
         model = prepare_on_host(host_copy(loaded.model), case.config)
+        if case.regions:
+            caches_left_out(model)
+            apply_regions(model, dict(case.regions))
         _seed()
         if clean() != 0:
             raise RuntimeError(f"{torch.cuda.memory_reserved()} bytes stay reserved before the run")

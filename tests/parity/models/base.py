@@ -41,7 +41,8 @@ def initialisers_suppressed() -> Iterator[None]:
     saved = {
         name: value
         for name, value in vars(torch.nn.init).items()
-        if name.endswith("_") and not name.startswith("_") and callable(value)
+        # A library that has taken `trunc_normal_` itself still calls `_no_grad_trunc_normal_` here, and would draw on.
+        if name.endswith("_") and (not name.startswith("_") or name.startswith("_no_grad_")) and callable(value)
     }
     try:
         for name in saved:

@@ -203,6 +203,31 @@ class Checkpointed(nn.Module):
         return self.head(x)
 
 
+class NestedCheckpoints(nn.Module):
+    """Checkpoints inside checkpoints, with a custom function in the inner ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(128, 128)
+        self.blocks = nn.ModuleList(_body() for _ in range(4))
+        self.head = nn.Linear(128, 100)
+
+    def _inner(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return _Swish.apply(x + block(x))
+
+    def _outer(self, first: nn.Module, second: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        for block in (first, second):
+            x = torch.utils.checkpoint.checkpoint(self._inner, block, x, use_reentrant=False)
+        return torch.relu(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for at in (0, 2):
+            pair = self.blocks[at], self.blocks[at + 1]
+            x = torch.utils.checkpoint.checkpoint(self._outer, *pair, x, use_reentrant=False)
+        return self.head(x)
+
+
 class Buffers(_Base):
     """Updates a buffer in forward (a running mean), and keeps a cache in a plain attribute."""
 
@@ -320,6 +345,7 @@ _BUILDERS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "checkpoint": (lambda: Checkpointed(reentrant=False), _ROW),
     "checkpoint_reentrant": (lambda: Checkpointed(reentrant=True), _ROW),
     "checkpoint_dropout": (lambda: Checkpointed(reentrant=False, dropout=0.1), _ROW),
+    "checkpoint_nested": (NestedCheckpoints, _ROW),
     "buffers": (Buffers, _TOKENS),
     "no_grad_teacher": (NoGradTeacher, _ROW),
     "autocast_regions": (Autocast, _TOKENS),

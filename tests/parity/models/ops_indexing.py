@@ -79,6 +79,8 @@ OPS: dict[str, Op] = {
     "scatter_reduce_mean": function(
         "tokens", lambda h, x: torch.zeros_like(h).scatter_reduce(1, _like(h), h, "mean", include_self=False)
     ),
+    "index_mask": function("tokens", lambda h, x: h + h[x > 1].sum()),
+    "masked_select": function("tokens", lambda h, x: h + torch.masked_select(h, x[:, :, :1] > 1).sum()),
     "masked_scatter": function("tokens", lambda h, x: h.masked_scatter(x > 1, h)),
     "sort": function("tokens", lambda h, x: h.sort(-1)[0]),
     "sort_middle": function("tokens", lambda h, x: h.sort(1)[0]),

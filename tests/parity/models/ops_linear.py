@@ -1,6 +1,6 @@
 """Matrix products in their forms, bilinear, distances, and the basics of linalg.
 
-Left out, since the virtual GPU has no cuSOLVER and no cuFFT and reads zeros (../shared/vgpu/README.md): determinants,
+Left out, since the virtual GPU takes the workspaces of cuSOLVER and cuFFT as zero and reads zeros: determinants,
 Cholesky and QR factors, Fourier transforms, matrix_exp.
 """
 
