@@ -63,7 +63,7 @@ test-rust: setup ## Unit, property, replay and documentation tests of the core
 test-python: setup ## pytest: contract, sources, CLI, extraction, parity
 	$(BIN)/python -m pytest
 
-test-versions: setup ## Extraction in old versions of torch, each in an environment of 3 GB
+test-versions: setup ## What traces and checkpoints models, in old versions of torch, each in an environment of 3 GB
 	$(BIN)/python tools/check_versions.py
 
 test: check test-rust test-python ## Everything that CI runs
@@ -71,15 +71,19 @@ test: check test-rust test-python ## Everything that CI runs
 parity: setup ## Wide comparison with the virtual GPU; hours; resumable; writes benchmarks/results
 	$(BIN)/python -m tests.parity.sweep run
 	$(BIN)/python -m tests.parity.sweep summary
+	$(BIN)/python -m tests.parity.plans
+	$(BIN)/python -m tests.validation.sweep
+	$(BIN)/python -m tests.validation.brackets
 
 truth: setup ## Comparison with values measured on real GPUs; resumable; writes benchmarks/results
 	$(BIN)/python -m benchmarks.truth_measured run
 	$(BIN)/python -m benchmarks.truth_measured summary
 
-bench: setup ## Speed as ratios against PyTorch's MemTracker; writes benchmarks/results
+bench: setup ## Speed as ratios against PyTorch's MemTracker, planner beside others; writes benchmarks/results
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python -m benchmarks.planner
 
 clean: ## Remove what the targets above made
-	rm -rf $(VENV) target .mypy_cache .ruff_cache .pytest_cache python/gpumem/_core*.so
+	rm -rf $(VENV) target .mypy_cache .ruff_cache .pytest_cache python/gpumem/_core*.so python/gpumem/virtual/lib
 
 .PHONY: help setup demo format lint-rust lint-python lint-structure check test-rust test-python test-versions test parity truth bench clean

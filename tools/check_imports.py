@@ -10,24 +10,33 @@ from pathlib import Path
 
 PYTHON_LAYERS = (
     ("errors",),
-    ("units",),
+    ("units", "lazy"),
     ("_core", "render"),
-    ("loop",),
+    ("loop", "text"),
+    ("checkpointing",),
     ("sources",),
     ("extraction",),
+    ("planning",),
     ("api",),
+    ("virtual",),
+    ("validation",),
     ("__init__",),
     ("cli",),
     ("__main__",),
 )
 """A module may import from its own package and from earlier lines only."""
 
-TORCH_ALLOWED = ("loop", "sources", "extraction")
+TORCH_ALLOWED = ("loop", "text", "checkpointing", "sources", "extraction", "planning", "validation")
 """Layers that may import torch at run time; elsewhere only under `TYPE_CHECKING`."""
 
 RUST_FORBIDDEN = {
     # The allocator never learns what a layer is, formulas never learn what a block is.
-    "allocator": ("error", "formula", "spec", "target", "workspace", "timeline", "play", "report", "search", "setting"),
+    "allocator": (
+        *("error", "formula", "spec", "target", "workspace", "timeline", "play", "report", "search", "setting"),
+        *("regions", "chain"),
+    ),
+    # The search of plans knows bytes and costs only.
+    "chain": ("allocator", "formula", "spec", "target", "timeline", "play", "report", "search", "setting", "regions"),
     "formula": ("allocator", "timeline", "play", "report", "search"),
     "workspace": ("allocator", "timeline", "play", "report", "search"),
     "target": ("allocator", "formula", "spec", "timeline", "play", "report", "search"),

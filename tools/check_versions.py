@@ -1,4 +1,4 @@
-"""Runs the extraction tests in old versions of PyTorch, each in an environment of its own.
+"""Runs the tests of what traces and checkpoints models in old versions of PyTorch, each in its own environment.
 
     python tools/check_versions.py [--environments DIR] [torch version ...]
 
@@ -20,6 +20,7 @@ VERSIONS = {
     "2.4.1": ("torchvision==0.19.1", "numpy<2"),
     "2.8.0": ("torchvision==0.23.0", "numpy>=2"),
 }
+TESTS = ("tests/extract", "tests/checkpointing", "tests/planning")
 TOOLS = ("pytest==9.2.0", "pytest-timeout==2.4.0")
 
 
@@ -57,7 +58,7 @@ def main() -> int:
             _run(python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
             _run(python, "-m", "pip", "install", "--quiet", wheel)
             print(f"torch {version}", flush=True)
-            tests = subprocess.run([python, "-m", "pytest", "-q", "tests/extract"], cwd=ROOT, check=False)
+            tests = subprocess.run([python, "-m", "pytest", "-q", *TESTS], cwd=ROOT, check=False)
             status = tests.returncode or status
     return status
 

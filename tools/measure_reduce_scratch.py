@@ -1,6 +1,6 @@
 """Measures the scratch of PyTorch's generic reductions on random shapes, on the virtual GPU.
 
-Run with a fake CUDA device loaded: `FAKECUDA_PROFILE=a100 FAKECUDA_CUDNN=stub fk python tools/measure_reduce_scratch.py
+Run it on the virtual GPU: `gpumem run --gpu a100 tools/measure_reduce_scratch.py
 SEED COUNT >> tests/data/reduce_scratch.csv`. Columns: gpu, op, dtype that the kernel reads, sizes, strides, reduced
 dimensions, buffer bytes, semaphore bytes (`rust/gpumem-core/tests/scratch_reduce.rs` reads them).
 """
@@ -73,7 +73,7 @@ def random_tensor(rng: random.Random, dtype: torch.dtype) -> torch.Tensor:
 def measurements(seed: int, count: int) -> Iterator[str]:
     """Lines of the table; calls whose requests are not results plus one pair of scratch buffers are left out."""
     rng = random.Random(seed)
-    profile = os.environ.get("FAKECUDA_PROFILE", "rtx3090")
+    profile = os.environ["GPUMEM_VGPU_GPU"]
     while count:
         op, dtype = rng.choice([*OPS, *["sum"] * 8, "mean", "mean"]), rng.choice([*DTYPES, "f32", "f32", "bf16"])
         x = random_tensor(rng, DTYPES[dtype])
