@@ -110,12 +110,13 @@ def wide_models(families: list[str]) -> list[str]:
 def cases_of(reference: str) -> Iterator[tuple[str, Case]]:
     """`(setting, case)` of one model in the settings that all models run in."""
     family, _, name = reference.partition(":")
-    cudnn = not (family == "nn" and name in layers.RECURRENT)
     for setting, (config, optimizer) in SETTINGS.items():
         # A net of one op asks in evaluation what its forward asks in training.
         if family == "op" and setting == "infer fp32":
             continue
-        yield setting, Case(model=reference, batch=BATCH, config=config, optimizer=optimizer, cudnn=cudnn)
+        yield setting, Case(model=reference, batch=BATCH, config=config, optimizer=optimizer)
+        if family == "nn" and name in layers.RECURRENT:
+            yield setting, Case(model=reference, batch=BATCH, config=config, optimizer=optimizer, cudnn=False)
 
 
 def further_cases() -> dict[str, list[tuple[str, Case]]]:

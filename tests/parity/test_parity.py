@@ -127,11 +127,17 @@ def _check(case: Case, batches: tuple[int, ...] = ALL_BATCHES) -> None:
 @pytest.mark.parametrize(("reference", "setting"), _selected())
 def test_prediction_equals_cuda(reference: str, setting: str) -> None:
     config, optimizer = SETTINGS[setting]
-    cudnn = reference.removeprefix("nn:") not in layers.RECURRENT
-    case = Case(model=reference, batch=BATCH, config=config, optimizer=optimizer, cudnn=cudnn)
     # CLIP's loss and some ops are quadratic in the batch.
     whole = reference in EVERY_SETTING or reference.startswith(("op:", "hf:clip"))
-    _check(case, ALL_BATCHES if whole else FEW_BATCHES)
+    _check(
+        Case(model=reference, batch=BATCH, config=config, optimizer=optimizer), ALL_BATCHES if whole else FEW_BATCHES
+    )
+
+
+@pytest.mark.usefixtures("virtual_gpu")
+@pytest.mark.parametrize("name", layers.RECURRENT)
+def test_recurrent_layers_without_cudnn_equal_cuda(name: str) -> None:
+    _check(Case(model=f"nn:{name}", batch=BATCH, optimizer="adamw", cudnn=False), FEW_BATCHES)
 
 
 @pytest.mark.usefixtures("virtual_gpu")

@@ -82,6 +82,10 @@ class Child:
 
     def _probe(self, loaded: LoadedModel, batch: int) -> ChosenCriterion | None:
         model = host_copy(loaded.model).train().cuda()
+        # Dropout in them would leave cuDNN's random states for the run to find.
+        for module in model.modules():
+            if isinstance(module, nn.RNNBase):
+                module.eval()
         with torch.no_grad():
             output = call(model, make_inputs(loaded.inputs, batch, "cuda", None, False))
         return choose_criterion(output, batch)

@@ -93,7 +93,7 @@ class Recorder(TorchDispatchMode):
         self._checks = dict(CHECKS)
         self._op_index: dict[Any, int] = {}
         self._live: dict[int, _StorageDeath] = {}
-        self._cublas: set[bool] = set()
+        self._made: set[str] = set()
         self._op = 0
         self._phase = 0
         self._layer = 0
@@ -237,9 +237,14 @@ class Recorder(TorchDispatchMode):
     def cublas_call(self) -> None:
         """A cuBLAS handle's persistent workspace, at the first call of the forward and of the autograd thread."""
         backward = self.in_backward
-        if backward not in self._cublas:
-            self._cublas.add(backward)
+        if self.first(f"cublas_workspace {backward}"):
             self.scratch("cublas_workspace", [int(backward)])
+
+    def first(self, what: str) -> bool:
+        """Whether the program needs `what` for the first time: what a process makes once and keeps."""
+        known = what in self._made
+        self._made.add(what)
+        return not known
 
     def host_read(self, op: str) -> None:
         """A value is read that a trace does not have: the caller answers zero, and the report lists the place.

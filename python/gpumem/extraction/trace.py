@@ -29,7 +29,7 @@ from gpumem.extraction.interrupts import interrupts_between_operations
 from gpumem.extraction.layers import index_layers, layers_followed
 from gpumem.extraction.ops import CHOICES, HANDLERS, VERIFIED
 from gpumem.extraction.ops.accumulate import held_once_counts
-from gpumem.extraction.ops.recurrent import flatten_weights
+from gpumem.extraction.ops.recurrent_weights import flatten_weights
 from gpumem.extraction.recorder import Recorder
 from gpumem.extraction.regions import RegionRecorder, holds_followed
 from gpumem.extraction.structural import meta_copy, tensors_in_move_order
@@ -257,9 +257,7 @@ def _register_model(rec: Recorder, model: nn.Module, layer_index: dict[int, int]
     """Record parameters and buffers as `model.cuda()` moves them; recurrent layers then flatten their weights."""
 
     def moved(module: nn.Module | None) -> None:
-        flat = flatten_weights(module, target.cudnn_rnn)
-        if flat is not None:
-            rec.register(flat, "param", layer_index[id(module)])
+        flatten_weights(module, target.cudnn_rnn, lambda flat: rec.register(flat, "param", layer_index[id(module)]))
 
     last: nn.Module | None = None
     for category, owner, tensor in tensors_in_move_order(model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,18 +16,55 @@ _TOKENS = (64, 128)
 
 class _Recurrent(nn.Module):
     def __init__(
-        self, kind: Callable[..., nn.RNNBase], bidirectional: bool = False, batch_first: bool = True, layers: int = 2
+        self,
+        kind: Callable[..., nn.RNNBase],
+        bidirectional: bool = False,
+        batch_first: bool = True,
+        layers: int = 2,
+        **further: Any,
     ) -> None:
         super().__init__()
+        dropout = 0.1 if layers > 1 else 0.0
         self.inner = kind(
-            128, 256, layers, batch_first=batch_first, bidirectional=bidirectional, dropout=0.1 if layers > 1 else 0.0
+            128, 256, layers, batch_first=batch_first, bidirectional=bidirectional, dropout=dropout, **further
         )
-        self.head = nn.Linear(512 if bidirectional else 256, 1000)
+        width = self.inner.proj_size or self.inner.hidden_size
+        self.head = nn.Linear(2 * width if bidirectional else width, 1000)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.inner.batch_first:
             return self.head(self.inner(x.transpose(0, 1))[0][-1])
         return self.head(self.inner(x)[0][:, -1])
+
+
+class _Sentences(nn.Module):
+    """A packed sequence through an LSTM, whose last states the head reads, as text classifiers have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LSTM(128, 256, 2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(512, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        lengths = torch.full((x.shape[0],), x.shape[1] - 1)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        _, (hidden, _) = self.inner(packed)
+        return self.head(torch.cat((hidden[-2], hidden[-1]), 1))
+
+
+class _EncoderDecoder(nn.Module):
+    """States of one GRU begin another, and the outputs of both are used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.GRU(128, 256, batch_first=True)
+        self.decoder = nn.GRU(128, 256, batch_first=True)
+        self.head = nn.Linear(256, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen, state = self.encoder(x)
+        said, _ = self.decoder(x.flip(1), state)
+        return self.head((seen + said).mean(1))
 
 
 class _Cells(nn.Module):
@@ -91,7 +129,11 @@ _BUILDERS: dict[str, Callable[[], nn.Module]] = {
     "lstm_one_layer": lambda: _Recurrent(nn.LSTM, layers=1),
     "lstm_bidirectional": lambda: _Recurrent(nn.LSTM, bidirectional=True),
     "lstm_time_first": lambda: _Recurrent(nn.LSTM, batch_first=False),
+    "lstm_no_bias": lambda: _Recurrent(nn.LSTM, bias=False),
+    "lstm_projected": lambda: _Recurrent(nn.LSTM, proj_size=64),
+    "lstm_packed": _Sentences,
     "gru": lambda: _Recurrent(nn.GRU),
+    "gru_encoder_decoder": _EncoderDecoder,
     "gru_bidirectional": lambda: _Recurrent(nn.GRU, bidirectional=True),
     "rnn": lambda: _Recurrent(nn.RNN),
     "rnn_bidirectional": lambda: _Recurrent(nn.RNN, bidirectional=True),
@@ -114,7 +156,7 @@ _BUILDERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 RECURRENT = tuple(name for name in _BUILDERS if name.startswith(("lstm", "gru", "rnn")) and not name.endswith("cell"))
-"""Layers that use cuDNN when it is on, which the virtual GPU cannot run (its README): cases switch it off."""
+"""Layers that use cuDNN when it is on: cases run them both ways."""
 
 
 def names() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,8 @@ from gpumem.extraction.ops.registry import chooses, handles
 from gpumem.extraction.recorder import Recorder
 
 aten = torch.ops.aten
-_RELU, _TANH, _LSTM, _GRU = range(4)
+RELU, TANH, LSTM, GRU = range(4)
+"""`cudnnRNNMode_t`."""
 # Numbers per hidden unit that the fused GRU cell keeps for backward (the LSTM cell keeps its four gates).
 _GRU_WORKSPACE = 5
 _State = tuple[torch.Tensor, ...]
@@ -89,12 +90,13 @@ class _Weights(NamedTuple):
 
 
 def _cell(mode: int, x: torch.Tensor, state: _State, weights: _Weights) -> _State:
-    if mode == _LSTM:
+    if mode == LSTM:
         input_gates = aten.matmul.default(x, weights.w_ih.t())
         hidden_gates = aten.matmul.default(state[0], weights.w_hh.t())
-        hy, cy = aten._thnn_fused_lstm_cell.default(input_gates, hidden_gates, state[1], weights.b_ih, weights.b_hh)[:2]
-        return (hy if weights.w_hr is None else aten.matmul.default(hy, weights.w_hr.t())), cy
-    if mode == _GRU:
+        made = aten._thnn_fused_lstm_cell.default(input_gates, hidden_gates, state[1], weights.b_ih, weights.b_hh)
+        # All three results live until the projection is done.
+        return (made[0] if weights.w_hr is None else aten.matmul.default(made[0], weights.w_hr.t())), made[1]
+    if mode == GRU:
         input_gates = aten.matmul.default(x, weights.w_ih.t())
         hidden_gates = aten.matmul.default(state[0], weights.w_hh.t())
         return (aten._thnn_fused_gru_cell.default(input_gates, hidden_gates, state[0], weights.b_ih, weights.b_hh)[0],)
@@ -102,19 +104,19 @@ def _cell(mode: int, x: torch.Tensor, state: _State, weights: _Weights) -> _Stat
     # A temporary of the C++ expression: it lives until the nonlinearity is done.
     from_input = aten.linear.default(x, weights.w_ih, weights.b_ih)
     hidden.add_(from_input)
-    return (torch.tanh(hidden) if mode == _TANH else torch.relu(hidden),)
+    return (torch.tanh(hidden) if mode == TANH else torch.relu(hidden),)
 
 
 @chooses("lstm_cell")
 def lstm_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """`nn.LSTMCell`, a step of a loop in Python."""
-    return _cell(_LSTM, x, tuple(hx), _Weights(w_ih, w_hh, b_ih, b_hh))
+    return _cell(LSTM, x, tuple(hx), _Weights(w_ih, w_hh, b_ih, b_hh))
 
 
 @chooses("gru_cell")
 def gru_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """`nn.GRUCell`."""
-    return _cell(_GRU, x, (hx,), _Weights(w_ih, w_hh, b_ih, b_hh))[0]
+    return _cell(GRU, x, (hx,), _Weights(w_ih, w_hh, b_ih, b_hh))[0]
 
 
 def _direction(
@@ -148,12 +150,16 @@ def _packed_direction(
         state = _cell(mode, data.narrow(0, offsets[step], now), state, weights)
         outputs.append(state[0])
     if reverse:
-        outputs.reverse()
-    else:
-        finished.append(state)
-        finished.reverse()
-        state = tuple(torch.cat([part[i] for part in finished], 0) for i in range(len(state)))
-    return torch.cat(outputs, 0), state
+        return torch.cat(outputs[::-1], 0), state
+    output = torch.cat(outputs, 0)
+    finished.append(state)
+    finished.reverse()
+    return output, _last_first(lambda i: torch.cat([part[i] for part in finished], 0), len(state))
+
+
+def _last_first(make: Callable[[int], torch.Tensor], count: int) -> _State:
+    """`make` of each index, from the last to the first: the compiler evaluates arguments in this order."""
+    return tuple([make(i) for i in reversed(range(count))][::-1])
 
 
 def run_layers(
@@ -187,7 +193,7 @@ def run_layers(
     sizes = None if batch_sizes is None else batch_sizes.tolist()
     layer_input = x.transpose(0, 1) if batch_first and sizes is None else x
     directions = 2 if bidirectional else 1
-    has_projection = mode == _LSTM and hidden[0].shape[2] != hidden[1].shape[2]
+    has_projection = mode == LSTM and hidden[0].shape[2] != hidden[1].shape[2]
     count = len(params) // (num_layers * directions)
     weights = [
         _Weights.of_layer(params[start : start + count], has_biases, has_projection)
@@ -216,5 +222,5 @@ def run_layers(
         del parts, output, steps, kept
         if dropout != 0 and train and layer < num_layers - 1:
             layer_input = aten.dropout.default(layer_input, dropout, True)
-    final = [torch.stack([state[i] for state in last], 0) for i in range(len(hidden))]
+    final = _last_first(lambda i: torch.stack([state[i] for state in last], 0), len(hidden))
     return layer_input.transpose(0, 1) if batch_first and sizes is None else layer_input, *final
