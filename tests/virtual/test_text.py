@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gpumem.virtual import DeviceUse, HeldMemory, HostRead, ProcessUse, RunReport
+from gpumem.virtual import DeviceTotal, DeviceUse, HeldMemory, HostRead, ProcessUse, RunReport
 from gpumem.virtual.text import run_text
 
 REPORT = RunReport(
@@ -36,6 +36,7 @@ REPORT = RunReport(
         )
         for process in (7, 8)
     ),
+    totals=(DeviceTotal(device=0, device_peak_bytes=7 << 30, processes=2),),
     optimizer_steps=10,
     settled_after_steps=2,
     held=(HeldMemory(site="train.py:3 main", held_bytes=5 << 20, blocks=7),),
@@ -60,6 +61,7 @@ def test_the_text_says_all_that_is_in_the_report() -> None:
         "peak requested     1.00 GiB",
         "peak device        4.00 GiB  of 24.00 GiB; 1.00 GiB assumed for the context",
         "process 8 on cuda:0: device peak 4.00 GiB, 1.00 GiB of it assumed for the context; refused 2 times",
+        "all 2 processes on cuda:0: device peak 7.00 GiB at one time",
         "given back for room: 1 times",
         "5.00 MiB  train.py:3 main  (7 blocks)",
         "Optimizer steps: 10; peaks last rose by step 2.",

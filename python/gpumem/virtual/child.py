@@ -124,8 +124,10 @@ def _devices(control: Control, peaks: Peaks) -> tuple[DeviceUse, ...]:
         account = control.account(index)
         if not account.context_bytes and not account.peak_bytes:
             continue
-        requested, allocated, reserved = peaks.of(index)
-        retries, failures = peaks.retries(index)
+        number = control.number(index)
+        assert number is not None, "a device in use is seen"
+        requested, allocated, reserved = peaks.of(number)
+        retries, failures = peaks.retries(number)
         used.append(
             DeviceUse(
                 index=index,

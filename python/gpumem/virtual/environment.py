@@ -25,6 +25,9 @@ _REMOVED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 ADDRESS_ORDERS = ("up", "down", "random")
 
+LEDGER = "GPUMEM_VGPU_LEDGER"
+"""The variable that names the processes' common file (`gpumem.virtual.ledger`)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
@@ -75,7 +78,8 @@ class Device:
 def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """The environment for processes on `device`; usable until the block ends.
 
-    The library's other names are links in a temporary folder, because a wheel cannot carry links.
+    The library's other names are links in a temporary folder, because a wheel cannot carry links. The file in which the
+    processes write down what they use is there too: those of one environment share the memory of its devices.
 
     Args:
         device: What the processes see.
@@ -93,6 +97,7 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
         yield {
             **kept,
             **device.variables(torch.cuda),
+            LEDGER: str(folder / "ledger"),
             "LD_PRELOAD": _joined(str(folder / _NAMES[0]), base.get("LD_PRELOAD")),
             "LD_LIBRARY_PATH": _joined(name, base.get("LD_LIBRARY_PATH")),
             # Triton compiles a helper that it links with the driver.

@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpumem.errors import VirtualDeviceError
-from gpumem.virtual import installed
-from gpumem.virtual.environment import Device, environment
-from gpumem.virtual.ledger import processes
+from gpumem.virtual import installed, ledger
+from gpumem.virtual.environment import LEDGER, Device, environment
 from gpumem.virtual.run_report import RunReport
 
 
@@ -49,9 +48,7 @@ def run(
         raise VirtualDeviceError(f"there is no program {program[0] if program else ''!r}")
     device = Device(gpu=gpu, count=gpus, total_bytes=budget_bytes, context_bytes=context_bytes, trace=trace)
     with tempfile.TemporaryDirectory(prefix="gpumem-run-") as name, environment(device, os.environ) as variables:
-        file, ledger = Path(name) / "report.json", Path(name) / "ledger"
-        ledger.mkdir()
-        variables["GPUMEM_VGPU_LEDGER"] = str(ledger)
+        file = Path(name) / "report.json"
         wanted = "" if snapshot is None else str(Path(snapshot).resolve())
         command = [sys.executable, "-m", "gpumem.virtual.child", str(file), wanted, *program]
         code = _wait(subprocess.Popen(command, env=variables))
@@ -59,7 +56,8 @@ def run(
             report = RunReport.from_json(file.read_text(encoding="utf-8"))
         else:
             report = RunReport(gpu=gpu, torch=installed.torch().version, exit_code=code, outcome="died")
-        return replace(report, processes=processes(ledger))
+        processes, totals = ledger.read(Path(variables[LEDGER]))
+        return replace(report, processes=processes, totals=totals)
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:

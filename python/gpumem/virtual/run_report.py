@@ -7,19 +7,19 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUse:
-    """Where memory stood on one device.
+    """Where memory stood on one device, as far as the program's first process used it.
 
     Attributes:
-        index: Number of the device.
+        index: Number of the device, whatever `CUDA_VISIBLE_DEVICES` makes the program call it.
         requested_peak_bytes: What the program asked for at once, at most.
         allocated_peak_bytes: Blocks handed out, `torch.cuda.max_memory_allocated()`.
         reserved_peak_bytes: Segments taken from the driver, `torch.cuda.max_memory_reserved()`.
-        device_peak_bytes: All that was taken from the card: segments, other libraries' memory, and the CUDA context.
+        device_peak_bytes: All that the process took: segments, other libraries' memory, and the CUDA context.
         context_bytes: The context in it, which is a figure of other people's cards and not of this run.
         total_bytes: What the card has.
         retries: How often PyTorch had to give cached segments back to find room.
@@ -41,11 +41,9 @@ class DeviceUse:
 class ProcessUse:
     """What one process took from one device; known of all processes, however they ended.
 
-    Each process has the whole budget to itself: memory is not shared among processes on the same device.
-
     Attributes:
         process: Its number.
-        device: Number of the device.
+        device: Number of the device, whatever `CUDA_VISIBLE_DEVICES` makes the program call it.
         device_peak_bytes: All that it took: segments, other libraries' memory, and the CUDA context.
         context_bytes: The context in it, an assumption.
         refusals: Requests to the driver that found too little memory (PyTorch gives cached segments back and retries).
@@ -58,6 +56,21 @@ class ProcessUse:
     context_bytes: int
     refusals: int
     largest_refused_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTotal:
+    """What all processes together took from one device, whose memory they share.
+
+    Attributes:
+        device: Number of the device.
+        device_peak_bytes: The most at one time, with a context for each process.
+        processes: How many used it, at one time or one after the other.
+    """
+
+    device: int
+    device_peak_bytes: int
+    processes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +117,7 @@ class RunReport:
         message: The exception's text, or an empty string.
         devices: Devices that the program's first process used, with PyTorch's own peaks.
         processes: What every process took, those that the program started included.
+        totals: What they took together from each device.
         optimizer_steps: Steps of all optimizers.
         settled_after_steps: Steps after which no peak rose any more, or None without steps.
         held: When the program ended out of memory: places that held most of it, the most bytes first.
@@ -124,6 +138,7 @@ class RunReport:
     message: str = ""
     devices: tuple[DeviceUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
+    totals: tuple[DeviceTotal, ...] = ()
     optimizer_steps: int = 0
     settled_after_steps: int | None = None
     held: tuple[HeldMemory, ...] = ()
@@ -150,6 +165,7 @@ class RunReport:
             raise ValueError(f"not a report of schema {SCHEMA}")
         devices = tuple(DeviceUse(**device) for device in fields.pop("devices"))
         processes = tuple(ProcessUse(**process) for process in fields.pop("processes"))
+        totals = tuple(DeviceTotal(**total) for total in fields.pop("totals"))
         held = tuple(HeldMemory(**place) for place in fields.pop("held"))
         reads = tuple(HostRead(**read) for read in fields.pop("host_reads"))
-        return cls(**fields, devices=devices, processes=processes, held=held, host_reads=reads)
+        return cls(**fields, devices=devices, processes=processes, totals=totals, held=held, host_reads=reads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumem.units import format_bytes
-from gpumem.virtual.run_report import DeviceUse, ProcessUse, RunReport
+from gpumem.virtual.run_report import DeviceTotal, DeviceUse, ProcessUse, RunReport
 
 SITES_SHOWN = 5
 
@@ -14,7 +14,8 @@ def run_text(report: RunReport) -> str:
     for device in report.devices:
         lines += _device(device, several=len(report.devices) > 1)
     if len(report.processes) > len(report.devices):
-        lines += [_process(process) for process in report.processes] + [""]
+        lines += [_process(process) for process in report.processes]
+        lines += [_total(total) for total in report.totals if total.processes > 1] + [""]
     if not report.processes:
         lines.append("No device was used.")
     lines += _notes(report)
@@ -41,6 +42,11 @@ def _process(process: ProcessUse) -> str:
         f"  process {process.process} on cuda:{process.device}: device peak {peak}, {context} of it assumed for the "
         f"context{refused}"
     )
+
+
+def _total(total: DeviceTotal) -> str:
+    peak = format_bytes(total.device_peak_bytes)
+    return f"  all {total.processes} processes on cuda:{total.device}: device peak {peak} at one time"
 
 
 def _device(device: DeviceUse, several: bool) -> list[str]:

@@ -3,7 +3,7 @@
 use crate::arguments::Out;
 use crate::entry::{Failure, Library, entry_points};
 use crate::handles::Registry;
-use crate::platform::note_guess;
+use crate::counts::note_guess;
 
 /// Answers with cuFFT's status.
 pub(crate) const CUFFT: Library = Library::simple("cufft", 4, 2, 16, 5);

@@ -8,7 +8,8 @@ use crate::arguments::{In, Out};
 use crate::contents;
 use crate::entry::{Failure, Library, entry_points};
 use crate::handles::{Handle, Registry};
-use crate::platform::{LAUNCHES, platform};
+use crate::counts::LAUNCHES;
+use crate::platform::platform;
 use crate::runtime::current;
 
 /// Answers with NCCL's status.
@@ -80,6 +81,9 @@ fn ncclCommInitRankScalable(
 }
 
 fn ncclCommInitAll(communicators: Out<Handle>, count: i32, _devices: In<i32>) {
+    if count > platform()?.visible_count()? {
+        return Err(Failure::InvalidValue);
+    }
     let group: Vec<Handle> = (0..count.max(0)).map(|rank| COMMUNICATORS.add((count, rank))).collect();
     communicators.set_all(&group)
 }

@@ -6,7 +6,7 @@
 use crate::arguments::Out;
 use crate::entry::Failure;
 use crate::handles::{Handle, Registry};
-use crate::platform::{count_launch, note_guess};
+use crate::counts::{count_launch, note_guess};
 
 /// Handles of objects that carry nothing.
 static PLAIN: Registry<()> = Registry::new();

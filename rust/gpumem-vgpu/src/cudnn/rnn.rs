@@ -9,7 +9,7 @@ use super::tensor::{TENSORS, Tensor};
 use crate::arguments::{In, Out};
 use crate::entry::{Failure, entry_points};
 use crate::handles::{Handle, Registry};
-use crate::platform::note_guess;
+use crate::counts::note_guess;
 
 /// A network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -105,7 +105,9 @@ impl Rnn {
 
     /// Elements before the matrices of pseudo-layer `index` (layers times directions).
     fn elements_before(&self, index: u64) -> u64 {
-        (0..index).map(|before| self.matrix_elements(before / self.directions())).sum()
+        // All layers but the first are alike.
+        let first = index.min(self.directions());
+        first * self.matrix_elements(0) + (index - first) * self.matrix_elements(1)
     }
 
     fn weight_elements(&self) -> u64 {
@@ -143,11 +145,18 @@ impl Rnn {
     }
 
     const fn workspace_bytes(&self, rows: u64) -> u64 {
-        rows * self.gates() * self.hidden * self.directions() * self.item_bytes()
+        rows.saturating_mul(self.gates() * self.hidden * self.directions() * self.item_bytes())
     }
 
     const fn reserve_bytes(&self, rows: u64) -> u64 {
-        rows * self.reserved() * self.hidden * self.directions() * self.layers * self.item_bytes()
+        rows.saturating_mul(self.reserved() * self.hidden * self.directions() * self.layers * self.item_bytes())
+    }
+
+    /// Whether all of its sizes are far from overflowing.
+    fn is_possible(&self) -> bool {
+        let all = [self.input, self.hidden, self.projection, self.layers].map(|size| u128::from(size.max(1)));
+        // No weights are larger than the widest layer's, in both directions, four gates of it, in all layers.
+        all.iter().product::<u128>().saturating_mul(all[1]) < 1 << 56
     }
 }
 
@@ -167,7 +176,7 @@ fn describe(tensor: Handle, address: Out<u64>, part: Part, rnn: &Rnn, weights: u
     if tensor != 0 {
         TENSORS.replace(tensor, Tensor { data_type: rnn.data_type, format: 0, sizes, strides })?;
     }
-    address.set_if_given(weights + part.offset * rnn.item_bytes());
+    address.set_if_given(weights.wrapping_add(part.offset * rnn.item_bytes()));
     Ok(())
 }
 
@@ -196,7 +205,11 @@ fn cudnnSetRNNDescriptor_v8(
     let (input, hidden, projection, layers) = (size(input)?, size(hidden)?, size(projection)?, size(layers)?);
     // A projection to the hidden size is none.
     let projection = if projection == hidden { 0 } else { projection };
-    NETWORKS.replace(rnn, Rnn { cell, bias, bidirectional: direction == 1, data_type, input, hidden, projection, layers })
+    let described = Rnn { cell, bias, bidirectional: direction == 1, data_type, input, hidden, projection, layers };
+    if !described.is_possible() {
+        return Err(Failure::InvalidValue);
+    }
+    NETWORKS.replace(rnn, described)
 }
 
 fn cudnnSetRNNDataDescriptor(

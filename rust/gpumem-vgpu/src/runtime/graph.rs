@@ -4,7 +4,7 @@ use super::RUNTIME;
 use crate::arguments::Out;
 use crate::entry::entry_points;
 use crate::handles::{Handle, Registry};
-use crate::platform::count_launch;
+use crate::counts::count_launch;
 
 static GRAPHS: Registry<()> = Registry::new();
 static EXECUTABLES: Registry<()> = Registry::new();

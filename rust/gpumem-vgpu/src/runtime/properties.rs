@@ -167,6 +167,17 @@ fn uuid(index: usize) -> [u8; 16] {
     bytes
 }
 
+/// The UUID as NVML writes it.
+pub(crate) fn uuid_text(index: usize) -> String {
+    let mut text = "GPU".to_owned();
+    for (position, byte) in uuid(index).into_iter().enumerate() {
+        // Groups of 4, 2, 2, 2 and 6 bytes.
+        let dash = if matches!(position, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+        text += &format!("{dash}{byte:02x}");
+    }
+    text
+}
+
 /// `0000:01:00.0` for device 0.
 pub(crate) fn pci_bus_id(index: usize) -> String {
     format!("0000:{:02x}:00.0", index + 1)
