@@ -8,6 +8,8 @@ spawned workers).
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from gpumem._core import find_gpu
 from gpumem.errors import VirtualDeviceError
-from gpumem.virtual import installed
+from gpumem.virtual import installed, keeper
 
 _NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """What programs open by name: the driver (PyTorch, Triton) and NVML (PyTorch, pynvml)."""
@@ -79,7 +81,8 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
     """The environment for processes on `device`; usable until the block ends.
 
     The library's other names are links in a temporary folder, because a wheel cannot carry links. The file in which the
-    processes write down what they use is there too: those of one environment share the memory of its devices.
+    processes write down what they use is there too: those of one environment share the memory of its devices. If this
+    process is killed, theirs end with it and the folder goes.
 
     Args:
         device: What the processes see.
@@ -89,7 +92,9 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
         VirtualDeviceError: if the virtual device cannot be used here.
     """
     library, torch = installed.library(), installed.torch()
-    with tempfile.TemporaryDirectory(prefix="gpumem-vgpu-") as name:
+    # The keeper is told last, when the folder is gone.
+    with contextlib.ExitStack() as keeping, tempfile.TemporaryDirectory(prefix="gpumem-vgpu-") as name:
+        keeping.enter_context(_kept(name))
         folder = Path(name)
         for link in _NAMES:
             (folder / link).symlink_to(library)
@@ -103,6 +108,15 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
             # Triton compiles a helper that it links with the driver.
             "TRITON_LIBCUDA_PATH": name,
         }
+
+
+@contextlib.contextmanager
+def _kept(folder: str) -> Iterator[None]:
+    """Have processes in `folder`'s environment ended, and it removed, if this process is killed before the block ends."""
+    command = [sys.executable, "-I", "-S", keeper.__file__, folder]
+    # A session of its own, so that Ctrl-C does not reach it.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+        yield
 
 
 def _joined(first: str, rest: str | None) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +46,8 @@ def run(
     if not program or (program[0] != "-m" and not Path(program[0]).is_file()):
         raise VirtualDeviceError(f"there is no program {program[0] if program else ''!r}")
     device = Device(gpu=gpu, count=gpus, total_bytes=budget_bytes, context_bytes=context_bytes, trace=trace)
-    with tempfile.TemporaryDirectory(prefix="gpumem-run-") as name, environment(device, os.environ) as variables:
-        file = Path(name) / "report.json"
+    with environment(device, os.environ) as variables:
+        file = Path(variables[LEDGER]).with_name("report.json")
         wanted = "" if snapshot is None else str(Path(snapshot).resolve())
         command = [sys.executable, "-m", "gpumem.virtual.child", str(file), wanted, *program]
         code = _wait(subprocess.Popen(command, env=variables))
