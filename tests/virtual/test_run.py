@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import gpumem
 from gpumem import virtual
 from gpumem.errors import UnknownNameError, VirtualDeviceError
+from gpumem.virtual.environment import Device, environment
 from gpumem.virtual.run_report import RunReport
 
 # No file of the device in the machine's temporary folder afterwards.
@@ -53,7 +55,7 @@ def test_reads_are_counted_where_the_program_makes_them(programs: Path) -> None:
     report = virtual.run([str(programs / "train.py"), "8", "3"], gpu="rtx3090")
     line = (programs / "train.py").read_text().splitlines().index("    if loss.item() > 0:") + 1
     (read,) = [read for read in report.host_reads if f"train.py:{line} " in read.site]
-    assert (read.reads, read.scalars, read.read_bytes) == (3, 3, 12)
+    assert (read.use, read.reads, read.scalars, read.read_bytes) == ("branch", 3, 3, 12)
 
 
 def test_out_of_memory_is_pytorchs_exception_at_the_budget(tmp_path: Path, programs: Path) -> None:
@@ -95,7 +97,7 @@ def test_exit_codes_are_the_programs(tmp_path: Path, programs: Path, text: str, 
     assert virtual.run([_script(tmp_path, text)], gpu="t4").exit_code == code
 
 
-def test_a_short_program_does_not_abort_at_its_end(tmp_path: Path, programs: Path) -> None:
+def test_threads_and_exit_functions_come_to_their_end(tmp_path: Path, programs: Path) -> None:
     text = """
 import atexit, threading, time, torch
 x = torch.randn(64, device="cuda", requires_grad=True)
@@ -104,9 +106,20 @@ threading.Thread(target=lambda: (time.sleep(0.1), print("joined"))).start()
 (x * x).sum().backward()
 """
     command = [sys.executable, "-m", "gpumem", "run", "--gpu", "t4", _script(tmp_path, text)]
-    for _ in range(3):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout.split()) == (0, ["joined", "left"]), done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["joined", "left"]), done.stderr
+
+
+def test_a_python_that_the_program_starts_does_not_abort_at_its_end(programs: Path) -> None:
+    with environment(Device(gpu="t4"), os.environ) as variables:
+        done = subprocess.run(
+            [sys.executable, str(programs / "late_thread.py")],
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
 def test_a_program_that_is_killed_is_reported(tmp_path: Path, programs: Path) -> None:

@@ -40,7 +40,10 @@ REPORT = RunReport(
     optimizer_steps=10,
     settled_after_steps=2,
     held=(HeldMemory(site="train.py:3 main", held_bytes=5 << 20, blocks=7),),
-    host_reads=(HostRead(site="train.py:7 <module>", reads=10, read_bytes=40, scalars=10),),
+    host_reads=(
+        HostRead(site="train.py:7 <module>", use="branch", reads=10, read_bytes=40, scalars=10),
+        HostRead(site="train.py:9 <module>", use="value", reads=10, read_bytes=40, scalars=10),
+    ),
     unsupported={"cudaMallocAsync": 1},
     guessed_sizes={"cudnnGetRNNTempSpaceSizes": 2},
     cudnn="stub",
@@ -65,13 +68,19 @@ def test_the_text_says_all_that_is_in_the_report() -> None:
         "given back for room: 1 times",
         "5.00 MiB  train.py:3 main  (7 blocks)",
         "Optimizer steps: 10; peaks last rose by step 2.",
-        "10 reads, 10 of single numbers",
-        "10 x  train.py:7 <module>",
+        "20 reads.",
+        "10 x  train.py:7 <module>  (a branch hangs on it)",
         "Refused by the virtual device: cudaMallocAsync.",
         "before 9.8",
         "cudnnGetRNNTempSpaceSizes",
     ):
         assert part in text
+
+
+def test_values_on_which_nothing_hangs_are_not_blamed() -> None:
+    text = run_text(dataclasses.replace(REPORT, host_reads=REPORT.host_reads[1:]))
+    assert "10 reads.\n  No branch was seen to hang on them." in text
+    assert "train.py:9" not in text
 
 
 def test_endings() -> None:

@@ -105,6 +105,8 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
             LEDGER: str(folder / "ledger"),
             "LD_PRELOAD": _joined(str(folder / _NAMES[0]), base.get("LD_PRELOAD")),
             "LD_LIBRARY_PATH": _joined(name, base.get("LD_LIBRARY_PATH")),
+            # A thread of the autograd engine that Python put to sleep at its end (thread_exit.rs) is not waited for long.
+            "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": base.get("TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT", "1"),
             # Triton compiles a helper that it links with the driver.
             "TRITON_LIBCUDA_PATH": name,
         }

@@ -79,12 +79,16 @@ class HostRead:
 
     Attributes:
         site: `file:line function`, the innermost frame outside PyTorch.
+        use: `branch` where a branch, a loop or an assertion hangs on the value; `value` where the function does something
+            else with it (prints it, adds it up); `hidden` where a library read it on the way (`nonzero`, a mask,
+            `GradScaler.step`) or there is no source to look at.
         reads: How often.
         read_bytes: How much in all.
-        scalars: Reads of at most 16 bytes (`.item()`, `bool(tensor)`): those a branch may hang on.
+        scalars: Reads of at most 16 bytes (`.item()`, `bool(tensor)`).
     """
 
     site: str
+    use: str
     reads: int
     read_bytes: int
     scalars: int
@@ -121,7 +125,7 @@ class RunReport:
         optimizer_steps: Steps of all optimizers.
         settled_after_steps: Steps after which no peak rose any more, or None without steps.
         held: When the program ended out of memory: places that held most of it, the most bytes first.
-        host_reads: Places that read values from the device, those with most scalars first.
+        host_reads: Places that read values from the device, those first on which branches hang.
         unsupported: Calls of CUDA libraries that the virtual device refused, with how often.
         guessed_sizes: Calls that asked for a size which only a real device knows, with how often; a few bytes to a few
             megabytes each are missing or too many.

@@ -1,8 +1,8 @@
 """Calls entry points with odd arguments, from several threads at a time; says last how many calls there were.
 
-Arguments: a file with the signatures (tests/virtual/entry_signatures.py) as JSON, the seed, rounds, threads, and cuDNN's
-library to load before, or an empty string. Before each call its thread writes the call down, so that after a crash it is
-known. An address is null or good, since a library can do nothing about others; all else is anything.
+Arguments: a file with the signatures (tests/virtual/entry_signatures.py) as JSON, the seed, rounds, threads, and
+cuDNN's library to load before, or an empty string. Before each call its thread writes the call down, so that after a
+crash it is known. An address is null or good, since a library can do nothing about others; all else is anything.
 """
 
 import ctypes

@@ -1,16 +1,23 @@
 """Programs whose allocator histories other people recorded on real GPUs, in our own words; prints the history as JSON.
 
-Argument: `attention` (tests/data/snapshots/silmont2000_mem_snapshot_*) or `linear` (shreyansh26_*_profile_grad_*).
+Argument: `attention` (tests/data/snapshots/silmont2000_mem_snapshot_*), `linear` and `linear_no_grad`
+(shreyansh26_*_profile_*), or `language_model` (silmont2000_memory_forward_fp32_128_*).
 """
 
 import json
 import sys
 
 import torch
+from recorded_language_model import LanguageModel
 from torch import nn
 
 HELD: list[object] = []
 """What the recorded programs still had at their ends."""
+
+
+def record() -> None:
+    """The history begins here."""
+    torch.cuda.memory._record_memory_history(max_entries=10_000)
 
 
 def attention() -> None:
@@ -28,6 +35,7 @@ def attention() -> None:
         weights = softmax(scores)
         return torch.einsum("...qk,...kd->...qd", weights, v)
 
+    record()
     q, k, v = (torch.randn(8, 4096, 16, device="cuda", requires_grad=True) for _ in range(3))
     output = attend(q, k, v)
     loss = output.sum()
@@ -37,6 +45,7 @@ def attention() -> None:
 
 def linear() -> None:
     """Three forward passes of one large layer; each keeps the graph of the last until it is replaced."""
+    record()
     layer = nn.Linear(10_000, 50_000, device="cuda")
     for _ in range(3):
         x = torch.randn(5_000, 10_000, device="cuda")
@@ -44,7 +53,23 @@ def linear() -> None:
     HELD.extend([layer, x, output])
 
 
-torch.cuda.memory._record_memory_history(max_entries=1000)
+def linear_no_grad() -> None:
+    """The same without a graph."""
+    with torch.no_grad():
+        linear()
+
+
+@torch.no_grad()
+def language_model() -> None:
+    """One forward pass of a language model of 12 layers, after another that is not recorded."""
+    model = LanguageModel(vocabulary=10_000, context=128, width=768, heads=12, hidden=3072, layers=12).cuda()
+    tokens = torch.zeros(4, 128, dtype=torch.long, device="cuda")
+    HELD.extend([model, tokens])
+    model(tokens)
+    record()
+    model(tokens)
+
+
 globals()[sys.argv[1]]()
 trace = torch.cuda.memory._snapshot()["device_traces"][0]
 torch.cuda.memory._record_memory_history(enabled=None)

@@ -1,13 +1,13 @@
 """LSTM, GRU and RNN: cuDNN's packed kernels, and the fused cells that PyTorch runs where cuDNN is off or not possible.
 
 The cuDNN path follows `ATen/native/cudnn/RNN.cpp`, except for the sizes of workspace and reserve, which only cuDNN
-knows: they are estimated from what the kernels must keep and were not verified. The other path follows
+knows: they have the form of three published readings of cuDNN 7 (`rust/gpumem-vgpu/src/cudnn/rnn.rs`, which answers
+with the same) and were not verified with later ones. The other path follows
 `ATen/native/RNN.cpp` and `cuda/RNN.cu` and equals the virtual GPU's events.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +21,8 @@ from gpumem.extraction.target import current_target
 aten = torch.ops.aten
 _RELU, _TANH, _LSTM, _GRU = range(4)
 _CUDNN_DTYPES = (torch.float32, torch.float16, torch.float64)
-# Numbers per hidden unit, step, layer and direction that a backward pass needs: gates, cell and hidden state (LSTM);
-# gates, the hidden part of the candidate and the hidden state (GRU); the hidden state (RNN).
-_RESERVED = {_RELU: 2, _TANH: 2, _LSTM: 6, _GRU: 5}
+# Numbers per hidden unit, step, layer and direction that a backward pass needs, outputs left out.
+_RESERVED = {_RELU: 1, _TANH: 1, _LSTM: 5, _GRU: 6}
 _GATES = {_RELU: 1, _TANH: 1, _LSTM: 4, _GRU: 3}
 
 
@@ -119,10 +118,28 @@ _choose_single_state("rnn_tanh", _TANH)
 _choose_single_state("rnn_relu", _RELU)
 
 
-def _steps_and_batch(x: torch.Tensor, batch_first: bool, packed_sizes: Sequence[int]) -> tuple[int, int]:
+def _rows_and_batch(x: torch.Tensor, batch_first: bool, packed_sizes: Sequence[int]) -> tuple[int, int]:
+    """Time steps times samples, padding left out, and samples."""
     if packed_sizes:
-        return len(packed_sizes), packed_sizes[0]
-    return (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
+        return x.shape[0], packed_sizes[0]
+    return x.shape[0] * x.shape[1], x.shape[0 if batch_first else 1]
+
+
+def _workspace_bytes(
+    mode: int,
+    rows: int,
+    batch: int,
+    hidden: int,
+    layers: int,
+    bidirectional: bool,
+    weights: Sequence[torch.Tensor],
+    item: int,
+) -> int:
+    """The matrices once more, and what is at work for one step; both directions' results if there are two."""
+    width = hidden * (2 if bidirectional else 1)
+    step = batch * width * layers * (3 * _GATES[mode] - 1)
+    both = 2 * rows * width if bidirectional else 0
+    return (sum(w.numel() for w in weights if w.dim() == 2) + step + both) * item
 
 
 @handles(aten._cudnn_rnn.default)
@@ -133,7 +150,7 @@ def cudnn_rnn(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     if not x.is_meta:
         return func(*args, **kwargs)
     directions = 2 if bidirectional else 1
-    rows = x.shape[0] if packed_sizes else math.prod(_steps_and_batch(x, batch_first, packed_sizes))
+    rows, batch = _rows_and_batch(x, batch_first, packed_sizes)
     width = (projection or hidden) * directions
     item = x.element_size()
     with Temporaries(rec) as tmp:
@@ -145,8 +162,9 @@ def cudnn_rnn(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         cy = torch.empty(cx.shape if cx is not None else (0,), dtype=hx.dtype, device="meta")
         output = torch.empty((*sequence.shape[:-1], width), dtype=x.dtype, device="meta")
         rec.requested(hy, cy, output)
-        tmp.alloc(rows * _GATES[mode] * hidden * directions * item)
-        reserve_bytes = rows * _RESERVED[mode] * hidden * directions * layers * item if train else 0
+        tmp.alloc(_workspace_bytes(mode, rows, batch, hidden, layers, bidirectional, weights, item))
+        kept = _RESERVED[mode] * layers + layers - 1
+        reserve_bytes = rows * kept * hidden * directions * item if train else 0
         reserve = torch.empty(reserve_bytes, dtype=torch.uint8, device="meta")
         rec.requested(reserve)
     rec.count_flops(_flops(rows, weights))
@@ -167,11 +185,11 @@ def flatten_again(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
 def cudnn_rnn_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Gradients of input and states, the workspace, then all weight gradients as views of one buffer."""
     x, weights, _, _, hx, cx = args[:6]
-    mode, hidden, batch_first, bidirectional = args[10], args[11], args[14], args[17]
+    mode, hidden, layers, batch_first, bidirectional = args[10], args[11], args[13], args[14], args[17]
     packed_sizes, needed = args[18], args[21]
-    directions = 2 if bidirectional else 1
-    rows = x.shape[0] if packed_sizes else math.prod(_steps_and_batch(x, batch_first, packed_sizes))
-    workspace_bytes = rows * _GATES[mode] * hidden * directions * x.element_size()
+    rows, batch = _rows_and_batch(x, batch_first, packed_sizes)
+    item = x.element_size()
+    workspace_bytes = _workspace_bytes(mode, rows, batch, hidden, layers, bidirectional, weights, item)
     grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
     grad_hx = torch.empty(hx.shape, dtype=hx.dtype, device="meta")
     grad_cx = torch.empty(cx.shape, dtype=cx.dtype, device="meta") if cx is not None else None
