@@ -1,7 +1,7 @@
-"""Overhead of the virtual GPU as ratios in one run: `python benchmarks/virtual.py [PROTOTYPE]` writes `results/virtual.md`.
+"""Overhead of the virtual GPU as ratios in one run: `python benchmarks/virtual.py` writes `results/virtual.md`.
 
-- a training step of ResNet-50 under `gpumem run` against the prototype, a virtual GPU in C (the folder PROTOTYPE with its
-  `build.sh`, default `../shared/vgpu`; left out where there is none);
+- a training step of ResNet-50 under `gpumem run` against the prototype, a virtual GPU in C (its folder, with a
+  `build.sh`, may be given; default `../shared/vgpu`; left out where there is none);
 - a program that imports torch and makes ResNet-50, under `gpumem run` against plain Python;
 - Llama-2-7B from its config: one training step, with the largest resident set of the process.
 
@@ -109,9 +109,9 @@ def steps(program: Path, source: Path, folder: Path) -> list[str]:
     variables = build_prototype(source, folder)
     theirs = [run([sys.executable, str(program)], variables)[0] for _ in range(REPETITIONS)]
     other = min(run["step"] for run in theirs)
+    ratio = f"{mine / other:.2f} (at most {MOST_OF_PROTOTYPE})"
     return [
-        f"| ResNet-50 training step, batch 32 | {1000 * mine:.1f} ms | prototype {1000 * other:.1f} ms | "
-        f"{mine / other:.2f} (at most {MOST_OF_PROTOTYPE}) |",
+        _row("ResNet-50 training step, batch 32", f"{1000 * mine:.1f} ms", f"prototype {1000 * other:.1f} ms", ratio)
     ]
 
 
@@ -119,10 +119,8 @@ def start(program: Path) -> list[str]:
     """The row about starting."""
     mine = min(on_device(program)[1] for _ in range(REPETITIONS))
     other = min(run([sys.executable, str(program)], {})[1] for _ in range(REPETITIONS))
-    return [
-        f"| import torch and torchvision, make ResNet-50 | {mine:.2f} s | plain Python {other:.2f} s | "
-        f"{mine / other:.2f} (at most {MOST_OF_START}) |"
-    ]
+    ratio = f"{mine / other:.2f} (at most {MOST_OF_START})"
+    return [_row("import torch and torchvision, make ResNet-50", f"{mine:.2f} s", f"plain Python {other:.2f} s", ratio)]
 
 
 def llama(program: Path) -> list[str]:
@@ -130,11 +128,21 @@ def llama(program: Path) -> list[str]:
     rows = []
     for gpu in LARGE_GPUS:
         said, _ = on_device(program, gpu)
-        rows.append(
-            f"| {gpu} | {said['parameters'] / 1e9:.2f} billion | {said['reserved'] / 2**30:.2f} GiB | "
-            f"{said['made']:.1f} s | {said['all']:.1f} s | {said['resident'] / 1e9:.2f} GB (at most {MOST_RESIDENT_GB}) |"
-        )
+        reserved, resident = said["reserved"] / 2**30, said["resident"] / 1e9
+        times = f"{said['made']:.1f} s", f"{said['all']:.1f} s"
+        most = f"{resident:.2f} GB (at most {MOST_RESIDENT_GB})"
+        rows.append(_row(gpu, f"{said['parameters'] / 1e9:.2f} billion", f"{reserved:.2f} GiB", *times, most))
     return rows
+
+
+def _setting() -> str:
+    versions = f"torch {installed.torch().version}, Python {platform.python_version()}"
+    machine = f"{os.cpu_count()} CPUs, {GPU}. CPU time, the best of {REPETITIONS}."
+    return f"`python benchmarks/virtual.py`; {versions}, {machine}"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -149,8 +157,7 @@ def main() -> None:
         lines = [
             "# Overhead of the virtual GPU",
             "",
-            f"`python benchmarks/virtual.py`; torch {installed.torch().version}, Python {platform.python_version()}, "
-            f"{os.cpu_count()} CPUs, {GPU}. CPU time, the best of {REPETITIONS}.",
+            _setting(),
             "",
             "| what | `gpumem run` | compared with | ratio |",
             "|---|---|---|---|",

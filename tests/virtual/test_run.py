@@ -122,6 +122,26 @@ def test_a_python_that_the_program_starts_does_not_abort_at_its_end(programs: Pa
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+def test_ctrl_c_is_the_programs_and_leaves_nothing_behind(tmp_path: Path, programs: Path) -> None:
+    text = """
+import sys, time, torch
+torch.ones(1, device="cuda")
+print("ready", flush=True)
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+    command = [sys.executable, "-m", "gpumem", "run", "--gpu", "t4", _script(tmp_path, text)]
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        os.killpg(running.pid, signal.SIGINT)
+    assert running.returncode == 7
+    assert not list(tmp_path.glob("gpumem-*"))
+
+
 def test_a_program_that_is_killed_is_reported(tmp_path: Path, programs: Path) -> None:
     text = """
 import os, signal, torch

@@ -105,7 +105,7 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
             LEDGER: str(folder / "ledger"),
             "LD_PRELOAD": _joined(str(folder / _NAMES[0]), base.get("LD_PRELOAD")),
             "LD_LIBRARY_PATH": _joined(name, base.get("LD_LIBRARY_PATH")),
-            # A thread of the autograd engine that Python put to sleep at its end (thread_exit.rs) is not waited for long.
+            # A thread of the autograd engine that sleeps since Python's end (thread_exit.rs) is not waited for long.
             "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": base.get("TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT", "1"),
             # Triton compiles a helper that it links with the driver.
             "TRITON_LIBCUDA_PATH": name,
@@ -114,10 +114,16 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
 
 @contextlib.contextmanager
 def _kept(folder: str) -> Iterator[None]:
-    """Have processes in `folder`'s environment ended, and it removed, if this process is killed before the block ends."""
+    """If this process is killed before the block ends, have those in `folder`'s environment ended, and it removed."""
     command = [sys.executable, "-I", "-S", keeper.__file__, folder]
     # A session of its own, so that Ctrl-C does not reach it.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
         yield
 
 

@@ -1,7 +1,7 @@
 """Cleans up after a caller that was killed: `python keeper.py FOLDER`, run as a file since it needs nothing of gpumem.
 
-It waits for the end of its standard input, which the caller holds open. If FOLDER is still there then, the caller had no
-chance to remove it: the processes that run with FOLDER in their environment are ended, and it is removed.
+It waits for the end of its standard input, which the caller holds open. If FOLDER is still there then, the caller had
+no chance to remove it: the processes that run with FOLDER in their environment are ended, and it is removed.
 """
 
 import os

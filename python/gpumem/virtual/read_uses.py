@@ -1,7 +1,7 @@
 """What a program does with a value that it reads from the device, seen in its source.
 
-A loss that is printed may be zero without harm; one that a branch hangs on may send the run another way. Looked at are the
-expression that reads, and for a variable that takes the value the function around it.
+A loss that is printed may be zero without harm; one that a branch hangs on may send the run another way. Looked at are
+the expression that reads, and for a variable that takes the value the function around it.
 """
 
 from __future__ import annotations
@@ -48,12 +48,10 @@ def use_of(frame: FrameType) -> str:
     if instruction.startswith(_JUMPS):
         # A tensor by itself as a condition; its place in the source may be all of the statement's.
         return BRANCH
-    positions = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+    line, end_line, column, end_column = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     tree = _Tree.of(frame.f_code.co_filename)
-    if tree is None or positions is None or None in positions:
+    if tree is None or line is None or end_line is None or column is None or end_column is None:
         return HIDDEN
-    line, end_line, column, end_column = positions
-    assert line is not None and end_line is not None and column is not None and end_column is not None
     return tree.use((line, column), (end_line, end_column))
 
 
@@ -76,7 +74,8 @@ class _Tree:
         reading = self._expression(start, end)
         if reading is None:
             return HIDDEN
-        node, names = reading, set[str]()
+        node: ast.AST = reading
+        names: set[str] = set()
         while (parent := self._parents.get(node)) is not None:
             if _decides(parent, node):
                 return BRANCH
@@ -92,12 +91,11 @@ class _Tree:
 
     def _expression(self, start: tuple[int, int], end: tuple[int, int]) -> ast.expr | None:
         """The smallest expression that holds the instruction's place in the source."""
-        found: ast.expr | None = None
-        for node in self._parents:
-            if isinstance(node, ast.expr) and _start(node) <= start and end <= _end(node):
-                if found is None or (_start(found) <= _start(node) and _end(node) <= _end(found)):
-                    found = node
-        return found
+        holding = [
+            node for node in self._parents if isinstance(node, ast.expr) and _start(node) <= start and end <= _end(node)
+        ]
+        # Of nested ones the inner begins last and ends first.
+        return max(holding, key=lambda node: (_start(node), tuple(-at for at in _end(node))), default=None)
 
     def _hangs_on(self, scope: ast.AST, names: set[str]) -> bool:
         """Whether anything in `scope` hangs on one of the variables."""

@@ -79,9 +79,9 @@ class HostRead:
 
     Attributes:
         site: `file:line function`, the innermost frame outside PyTorch.
-        use: `branch` where a branch, a loop or an assertion hangs on the value; `value` where the function does something
-            else with it (prints it, adds it up); `hidden` where a library read it on the way (`nonzero`, a mask,
-            `GradScaler.step`) or there is no source to look at.
+        use: `branch` where a branch, a loop or an assertion hangs on the value; `value` where the function does
+            something else with it (prints it, adds it up); `hidden` where a library read it on the way (`nonzero`, a
+            mask, `GradScaler.step`) or there is no source to look at.
         reads: How often.
         read_bytes: How much in all.
         scalars: Reads of at most 16 bytes (`.item()`, `bool(tensor)`).

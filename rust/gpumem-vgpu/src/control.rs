@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use crate::arguments::{Out, OutText};
 use crate::copy::{ReadHook, set_read_hook};
-use crate::entry::{Failure, Library, entry_points};
 use crate::counts::{HOST_READ_BYTES, HOST_READS, LAUNCHES, guessed, unsupported};
+use crate::entry::{Failure, Library, entry_points};
 use crate::platform::state;
 
 const CONTROL: Library = Library::simple("gpumem", 1, 2, 3, 4);

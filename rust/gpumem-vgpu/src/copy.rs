@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::contents;
-use crate::entry::{Failure, Outcome};
 use crate::counts::{HOST_READ_BYTES, HOST_READS};
+use crate::entry::{Failure, Outcome};
 use crate::platform::platform;
 
 /// Called with the number of bytes at each read from a device.

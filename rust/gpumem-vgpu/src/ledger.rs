@@ -64,7 +64,8 @@ impl Ledger {
     /// The file at `path`, made if there is none; `None` if it cannot be, since a report is not worth a crash.
     pub(crate) fn open(path: &Path) -> Option<Self> {
         let bytes = NUMBERS * size_of::<u64>();
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).ok()?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).ok()?;
         file.set_len(bytes as u64).ok()?;
         let low = file.into_raw_fd();
         // SAFETY: `low` is open and nobody else's; the copy above takes its place where there is room for it. Closing one of
@@ -244,7 +245,10 @@ mod tests {
         dead.change(0, &mut account, |account, others| account.take(8 << 20, others)).unwrap();
         let mut next = Ledger::open(&path).unwrap();
         let mut account = Account::new(10 << 20, 1 << 20);
-        assert_eq!(next.change(0, &mut account, |account, others| (others, account.take(8 << 20, others))), (0, Ok(())));
+        assert_eq!(
+            next.change(0, &mut account, |account, others| (others, account.take(8 << 20, others))),
+            (0, Ok(()))
+        );
         assert_eq!((dead.own, next.own, next.rows().count()), (Some(0), Some(1), 2));
         std::fs::remove_file(path).unwrap();
     }

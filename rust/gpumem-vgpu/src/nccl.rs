@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use crate::arguments::{In, Out};
 use crate::contents;
+use crate::counts::LAUNCHES;
 use crate::entry::{Failure, Library, entry_points};
 use crate::handles::{Handle, Registry};
-use crate::counts::LAUNCHES;
 use crate::platform::platform;
 use crate::runtime::current;
 

@@ -48,14 +48,23 @@ mod tests {
     #[test]
     fn the_order_is_the_programs() {
         assert_eq!(visible(None, 3, |_| String::new()), [0, 1, 2]);
-        assert_eq!((of("2,0"), of("1"), of(" 1 ,+2"), of("1gpu2,2ampere")), (vec![2, 0], vec![1], vec![1, 2], vec![1, 2]));
+        assert_eq!(
+            (of("2,0"), of("1"), of(" 1 ,+2"), of("1gpu2,2ampere")),
+            (vec![2, 0], vec![1], vec![1, 2], vec![1, 2])
+        );
     }
 
     #[test]
     fn what_is_no_device_ends_the_list() {
-        for (text, expected) in
-            [("", &[][..]), ("-1", &[]), ("0,-1,1", &[0]), ("0,3,1", &[0]), ("x", &[]), ("0,,1", &[0]), ("NoDevFiles", &[])]
-        {
+        for (text, expected) in [
+            ("", &[][..]),
+            ("-1", &[]),
+            ("0,-1,1", &[0]),
+            ("0,3,1", &[0]),
+            ("x", &[]),
+            ("0,,1", &[0]),
+            ("NoDevFiles", &[]),
+        ] {
             assert_eq!(of(text), expected, "{text}");
         }
         assert_eq!(of("0,99999999999999999999999,1"), [0]);
@@ -68,7 +77,10 @@ mod tests {
 
     #[test]
     fn names_may_be_cut_short_while_they_are_clear() {
-        assert_eq!((of("GPU-2,GPU-0a"), of("GPU-1a11"), of("GPU-"), of("GPU-1,0")), (vec![2, 0], vec![1], vec![], vec![1]));
+        assert_eq!(
+            (of("GPU-2,GPU-0a"), of("GPU-1a11"), of("GPU-"), of("GPU-1,0")),
+            (vec![2, 0], vec![1], vec![], vec![1])
+        );
         assert_eq!((of("GPU-0,GPU-0a1"), of("GPU-9"), of("MIG-GPU-0")), (vec![], vec![], vec![]));
     }
 }

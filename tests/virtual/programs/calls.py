@@ -1,8 +1,8 @@
 """Makes CUDA calls for whoever writes lines to its standard input, one answer a line. It needs no PyTorch.
 
 `take DEVICE MIB`: status of cudaMalloc. `give`: status of cudaFree of the last one. `info DEVICE`: status, free and all
-MiB of cudaMemGetInfo. `nvml DEVICE`: MiB in use as NVML says. `buses`: the bus numbers of the devices that CUDA shows, in
-order, or the status. `fork COMMAND`: the answer of a forked process. `set NAME VALUE`: an environment variable.
+MiB of cudaMemGetInfo. `nvml DEVICE`: MiB in use as NVML says. `buses`: the bus numbers of the devices that CUDA shows,
+in order, or the status. `fork COMMAND`: the answer of a forked process. `set NAME VALUE`: an environment variable.
 """
 
 import ctypes

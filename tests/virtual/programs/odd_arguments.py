@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 from pathlib import Path
+from typing import TextIO
 
 ODD = [0, 1, 2, 3, 7, 64, -1, -7, 1 << 20, (1 << 31) - 1, -(1 << 31), 1 << 40, (1 << 63) - 1, -(1 << 63)]
 COPIED = {"destination", "source"}
@@ -45,14 +46,14 @@ class Caller:
                 for name in names:
                     self.call(name, file)
 
-    def call(self, name: str, file) -> None:  # noqa: ANN001
+    def call(self, name: str, file: TextIO) -> None:
         arguments = [self.argument(*parameter) for parameter in self.functions[name]]
         file.write(f"{name} {[getattr(it, 'value', it) for it in arguments]}\n")
         function = getattr(library, name)
         function.restype = ctypes.c_int
         function(*arguments)
         self.calls += 1
-        self.seen = [*self.seen[-KEPT:], int.from_bytes(self.buffer[:8], sys.byteorder)]
+        self.seen = [*self.seen[-KEPT:], int.from_bytes(ctypes.string_at(self.buffer, 8), sys.byteorder)]
         # Text and descriptors that are read stay as programs hand them over: ended, and null.
         ctypes.memset(self.buffer, 0, 4096)
 

@@ -14,7 +14,7 @@ class Norm(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         size = size / x.shape[-1] ** 0.5 + 1e-5
-        scale = 1 / size
+        scale = size.reciprocal()
         return x * scale * self.weight
 
 

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::real::{Descriptor, attribute_type, cudnn, kind};
 use super::{CUDNN, planning, store};
 use crate::arguments::{MOST_ITEMS, Out};
+use crate::counts::count_launch;
 use crate::entry::{Failure, Outcome, entry_points};
 use crate::handles::Registry;
-use crate::counts::count_launch;
 use crate::platform::{Trace, say, trace_level};
 
 /// `CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE`.

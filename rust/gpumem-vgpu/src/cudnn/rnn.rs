@@ -8,9 +8,9 @@
 use super::CUDNN;
 use super::tensor::{TENSORS, Tensor};
 use crate::arguments::{In, Out};
+use crate::counts::note_guess;
 use crate::entry::{Failure, entry_points};
 use crate::handles::{Handle, Registry};
-use crate::counts::note_guess;
 
 /// A network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

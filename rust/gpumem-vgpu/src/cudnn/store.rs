@@ -100,13 +100,7 @@ pub(super) fn set(descriptor: Handle, name: i32, of: i32, count: i64, values: *c
 }
 
 /// Answer with an attribute; what was never set has no values.
-pub(super) fn get(
-    descriptor: Handle,
-    name: i32,
-    wanted: i64,
-    count: *mut i64,
-    values: *mut c_void,
-) -> Outcome {
+pub(super) fn get(descriptor: Handle, name: i32, wanted: i64, count: *mut i64, values: *mut c_void) -> Outcome {
     let descriptor = DESCRIPTORS.get(descriptor)?;
     let (of_kind, value) =
         with(&descriptor, |it| (it.kind, computed(it, name).or_else(|| it.attributes.get(&name).cloned())));
