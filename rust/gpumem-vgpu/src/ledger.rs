@@ -182,6 +182,11 @@ impl Ledger {
     }
 }
 
+/// A constant of `fcntl.h`, all of which are small, as the structure holds it.
+fn short(constant: i32) -> c_short {
+    c_short::try_from(constant).unwrap_or(c_short::MAX)
+}
+
 fn row_as_i64(row: usize) -> i64 {
     i64::try_from(row).unwrap_or(0)
 }
@@ -192,8 +197,8 @@ fn lock(file: i32, command: i32, kind: i32, byte: i64) -> Result<bool, ()> {
         // SAFETY: `flock` is a plain C struct for which zeros are valid; the pointer is to a live value.
         let (status, kind) = unsafe {
             let mut record: libc::flock = std::mem::zeroed();
-            record.l_type = kind as c_short;
-            record.l_whence = libc::SEEK_SET as c_short;
+            record.l_type = short(kind);
+            record.l_whence = short(libc::SEEK_SET);
             record.l_start = byte;
             record.l_len = 1;
             (libc::fcntl(file, command, &raw mut record), record.l_type)

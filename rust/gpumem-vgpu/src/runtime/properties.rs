@@ -1,5 +1,7 @@
 //! What a device says of itself. Offsets are those of the public header `driver_types.h` of CUDA 12.8 and 13.0.
 
+use std::fmt::Write as _;
+
 use crate::config::Config;
 
 /// Where the fields of `cudaDeviceProp` lie in one CUDA version.
@@ -173,7 +175,8 @@ pub(crate) fn uuid_text(index: usize) -> String {
     for (position, byte) in uuid(index).into_iter().enumerate() {
         // Groups of 4, 2, 2, 2 and 6 bytes.
         let dash = if matches!(position, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
-        text += &format!("{dash}{byte:02x}");
+        // Writing to a string does not fail.
+        let _ = write!(text, "{dash}{byte:02x}");
     }
     text
 }
