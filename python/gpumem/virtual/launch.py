@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,8 +61,12 @@ def run(
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Ctrl-C reaches the child through the terminal; it decides what to do about it."""
-    while child.poll() is None:
-        with contextlib.suppress(KeyboardInterrupt):
-            child.wait()
-    return child.returncode
+    """Ctrl-C reaches the child through the terminal; it decides what to do about it, and is waited for."""
+    if threading.current_thread() is not threading.main_thread():
+        return child.wait()
+    # The child has been started with the signal as it was.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return child.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
