@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Any
 
 import torch
 
@@ -10,11 +11,11 @@ entered = threading.Event()
 
 class Slow(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x):  # noqa: ANN001, ANN205
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
     @staticmethod
-    def backward(ctx, gradient):  # noqa: ANN001, ANN205
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         entered.set()
         time.sleep(1.0)
         return gradient
