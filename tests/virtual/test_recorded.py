@@ -42,6 +42,8 @@ def _events(trace: list[list[object]], leave_out_bytes: int = 0) -> list[tuple[s
     [
         ("attention", "rtx4090", "silmont2000_mem_snapshot_75d09aa_d0", 0),
         ("linear", "h100", "shreyansh26_model_memory_usage_profile_grad_b63fb8c_d0", LT_WORKSPACE_BYTES),
+        ("linear_no_grad", "h100", "shreyansh26_model_memory_usage_profile_no_grad_b63fb8c_d0", LT_WORKSPACE_BYTES),
+        ("language_model", "rtx4090", "silmont2000_memory_forward_fp32_128_75d09aa_d0", 0),
     ],
 )
 def test_every_event_is_equal(

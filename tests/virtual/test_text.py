@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gpumem.virtual import DeviceUse, HeldMemory, HostRead, ProcessUse, RunReport
+from gpumem.virtual import DeviceTotal, DeviceUse, HeldMemory, HostRead, ProcessUse, RunReport
 from gpumem.virtual.text import run_text
 
 REPORT = RunReport(
@@ -36,10 +36,14 @@ REPORT = RunReport(
         )
         for process in (7, 8)
     ),
+    totals=(DeviceTotal(device=0, device_peak_bytes=7 << 30, processes=2),),
     optimizer_steps=10,
     settled_after_steps=2,
     held=(HeldMemory(site="train.py:3 main", held_bytes=5 << 20, blocks=7),),
-    host_reads=(HostRead(site="train.py:7 <module>", reads=10, read_bytes=40, scalars=10),),
+    host_reads=(
+        HostRead(site="train.py:7 <module>", use="branch", reads=10, read_bytes=40, scalars=10),
+        HostRead(site="train.py:9 <module>", use="value", reads=10, read_bytes=40, scalars=10),
+    ),
     unsupported={"cudaMallocAsync": 1},
     guessed_sizes={"cudnnGetRNNTempSpaceSizes": 2},
     cudnn="stub",
@@ -60,16 +64,23 @@ def test_the_text_says_all_that_is_in_the_report() -> None:
         "peak requested     1.00 GiB",
         "peak device        4.00 GiB  of 24.00 GiB; 1.00 GiB assumed for the context",
         "process 8 on cuda:0: device peak 4.00 GiB, 1.00 GiB of it assumed for the context; refused 2 times",
+        "all 2 processes on cuda:0: device peak 7.00 GiB at one time",
         "given back for room: 1 times",
         "5.00 MiB  train.py:3 main  (7 blocks)",
         "Optimizer steps: 10; peaks last rose by step 2.",
-        "10 reads, 10 of single numbers",
-        "10 x  train.py:7 <module>",
+        "20 reads.",
+        "10 x  train.py:7 <module>  (a branch hangs on it)",
         "Refused by the virtual device: cudaMallocAsync.",
         "before 9.8",
         "cudnnGetRNNTempSpaceSizes",
     ):
         assert part in text
+
+
+def test_values_on_which_nothing_hangs_are_not_blamed() -> None:
+    text = run_text(dataclasses.replace(REPORT, host_reads=REPORT.host_reads[1:]))
+    assert "10 reads.\n  No branch was seen to hang on them." in text
+    assert "train.py:9" not in text
 
 
 def test_endings() -> None:

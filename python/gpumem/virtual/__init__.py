@@ -10,6 +10,6 @@ is exact. Linux (x86-64, aarch64) with a CUDA build of PyTorch; no GPU and no dr
 from __future__ import annotations
 
 from gpumem.virtual.launch import run
-from gpumem.virtual.run_report import DeviceUse, HeldMemory, HostRead, ProcessUse, RunReport
+from gpumem.virtual.run_report import DeviceTotal, DeviceUse, HeldMemory, HostRead, ProcessUse, RunReport
 
-__all__ = ["DeviceUse", "HeldMemory", "HostRead", "ProcessUse", "RunReport", "run"]
+__all__ = ["DeviceTotal", "DeviceUse", "HeldMemory", "HostRead", "ProcessUse", "RunReport", "run"]

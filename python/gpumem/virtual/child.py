@@ -83,7 +83,8 @@ def _run(program: list[str], torch: Any, is_program: Callable[[str], bool]) -> R
         return RunReport(**about, exit_code=code, outcome="failed" if code else "finished")
     except BaseException as error:
         _print_exception(error)
-        ran_out = isinstance(error, torch.OutOfMemoryError)
+        # The second is what a device without room for the context answers.
+        ran_out = isinstance(error, torch.OutOfMemoryError) or str(error).startswith("CUDA error: out of memory")
         return RunReport(
             **about,
             exit_code=_EXIT_EXCEPTION,
@@ -124,8 +125,10 @@ def _devices(control: Control, peaks: Peaks) -> tuple[DeviceUse, ...]:
         account = control.account(index)
         if not account.context_bytes and not account.peak_bytes:
             continue
-        requested, allocated, reserved = peaks.of(index)
-        retries, failures = peaks.retries(index)
+        number = control.number(index)
+        assert number is not None, "a device in use is seen"
+        requested, allocated, reserved = peaks.of(number)
+        retries, failures = peaks.retries(number)
         used.append(
             DeviceUse(
                 index=index,

@@ -49,8 +49,14 @@ class Control:
         self._call("gpumem_vgpu_device_count", ctypes.byref(count))
         return count.value
 
+    def number(self, device: int) -> int | None:
+        """What the program calls a device; None if it does not see it."""
+        number = ctypes.c_int()
+        self._call("gpumem_vgpu_number", ctypes.c_int(device), ctypes.byref(number))
+        return None if number.value < 0 else number.value
+
     def account(self, device: int) -> Account:
-        """Memory of a device."""
+        """Memory of a device, as far as this process uses it."""
         values = (ctypes.c_uint64 * 5)()
         self._call("gpumem_vgpu_device", ctypes.c_int(device), values)
         return Account(*values)

@@ -8,6 +8,8 @@ spawned workers).
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from gpumem._core import find_gpu
 from gpumem.errors import VirtualDeviceError
-from gpumem.virtual import installed
+from gpumem.virtual import installed, keeper
 
 _NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """What programs open by name: the driver (PyTorch, Triton) and NVML (PyTorch, pynvml)."""
@@ -24,6 +26,9 @@ _REMOVED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 """They number the machine's own devices."""
 
 ADDRESS_ORDERS = ("up", "down", "random")
+
+LEDGER = "GPUMEM_VGPU_LEDGER"
+"""The variable that names the processes' common file (`gpumem.virtual.ledger`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +80,9 @@ class Device:
 def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """The environment for processes on `device`; usable until the block ends.
 
-    The library's other names are links in a temporary folder, because a wheel cannot carry links.
+    The library's other names are links in a temporary folder, because a wheel cannot carry links. The file in which the
+    processes write down what they use is there too: those of one environment share the memory of its devices. If this
+    process is killed, theirs end with it and the folder goes.
 
     Args:
         device: What the processes see.
@@ -85,7 +92,9 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
         VirtualDeviceError: if the virtual device cannot be used here.
     """
     library, torch = installed.library(), installed.torch()
-    with tempfile.TemporaryDirectory(prefix="gpumem-vgpu-") as name:
+    # The keeper is told last, when the folder is gone.
+    with contextlib.ExitStack() as keeping, tempfile.TemporaryDirectory(prefix="gpumem-vgpu-") as name:
+        keeping.enter_context(_kept(name))
         folder = Path(name)
         for link in _NAMES:
             (folder / link).symlink_to(library)
@@ -93,11 +102,29 @@ def environment(device: Device, base: Mapping[str, str]) -> Iterator[dict[str, s
         yield {
             **kept,
             **device.variables(torch.cuda),
+            LEDGER: str(folder / "ledger"),
             "LD_PRELOAD": _joined(str(folder / _NAMES[0]), base.get("LD_PRELOAD")),
             "LD_LIBRARY_PATH": _joined(name, base.get("LD_LIBRARY_PATH")),
+            # A thread of the autograd engine that sleeps since Python's end (thread_exit.rs) is not waited for long.
+            "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT": base.get("TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT", "1"),
             # Triton compiles a helper that it links with the driver.
             "TRITON_LIBCUDA_PATH": name,
         }
+
+
+@contextlib.contextmanager
+def _kept(folder: str) -> Iterator[None]:
+    """If this process is killed before the block ends, have those in `folder`'s environment ended, and it removed."""
+    command = [sys.executable, "-I", "-S", keeper.__file__, folder]
+    # A session of its own, so that Ctrl-C does not reach it.
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
+        yield
 
 
 def _joined(first: str, rest: str | None) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from gpumem.errors import VirtualDeviceError
-from gpumem.virtual import installed
-from gpumem.virtual.environment import Device, environment
-from gpumem.virtual.ledger import processes
+from gpumem.virtual import installed, ledger
+from gpumem.virtual.environment import LEDGER, Device, environment
 from gpumem.virtual.run_report import RunReport
 
 
@@ -48,10 +47,8 @@ def run(
     if not program or (program[0] != "-m" and not Path(program[0]).is_file()):
         raise VirtualDeviceError(f"there is no program {program[0] if program else ''!r}")
     device = Device(gpu=gpu, count=gpus, total_bytes=budget_bytes, context_bytes=context_bytes, trace=trace)
-    with tempfile.TemporaryDirectory(prefix="gpumem-run-") as name, environment(device, os.environ) as variables:
-        file, ledger = Path(name) / "report.json", Path(name) / "ledger"
-        ledger.mkdir()
-        variables["GPUMEM_VGPU_LEDGER"] = str(ledger)
+    with environment(device, os.environ) as variables:
+        file = Path(variables[LEDGER]).with_name("report.json")
         wanted = "" if snapshot is None else str(Path(snapshot).resolve())
         command = [sys.executable, "-m", "gpumem.virtual.child", str(file), wanted, *program]
         code = _wait(subprocess.Popen(command, env=variables))
@@ -59,12 +56,17 @@ def run(
             report = RunReport.from_json(file.read_text(encoding="utf-8"))
         else:
             report = RunReport(gpu=gpu, torch=installed.torch().version, exit_code=code, outcome="died")
-        return replace(report, processes=processes(ledger))
+        processes, totals = ledger.read(Path(variables[LEDGER]))
+        return replace(report, processes=processes, totals=totals)
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Ctrl-C reaches the child through the terminal; it decides what to do about it."""
-    while child.poll() is None:
-        with contextlib.suppress(KeyboardInterrupt):
-            child.wait()
-    return child.returncode
+    """Ctrl-C reaches the child through the terminal; it decides what to do about it, and is waited for."""
+    if threading.current_thread() is not threading.main_thread():
+        return child.wait()
+    # The child has been started with the signal as it was.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return child.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)

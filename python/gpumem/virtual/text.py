@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gpumem.units import format_bytes
-from gpumem.virtual.run_report import DeviceUse, ProcessUse, RunReport
+from gpumem.virtual.read_uses import BRANCH, HIDDEN, VALUE
+from gpumem.virtual.run_report import DeviceTotal, DeviceUse, HostRead, ProcessUse, RunReport
 
 SITES_SHOWN = 5
+_USES = {BRANCH: "a branch hangs on it", HIDDEN: "read by a library on the way"}
 
 
 def run_text(report: RunReport) -> str:
@@ -14,7 +16,8 @@ def run_text(report: RunReport) -> str:
     for device in report.devices:
         lines += _device(device, several=len(report.devices) > 1)
     if len(report.processes) > len(report.devices):
-        lines += [_process(process) for process in report.processes] + [""]
+        lines += [_process(process) for process in report.processes]
+        lines += [_total(total) for total in report.totals if total.processes > 1] + [""]
     if not report.processes:
         lines.append("No device was used.")
     lines += _notes(report)
@@ -41,6 +44,11 @@ def _process(process: ProcessUse) -> str:
         f"  process {process.process} on cuda:{process.device}: device peak {peak}, {context} of it assumed for the "
         f"context{refused}"
     )
+
+
+def _total(total: DeviceTotal) -> str:
+    peak = format_bytes(total.device_peak_bytes)
+    return f"  all {total.processes} processes on cuda:{total.device}: device peak {peak} at one time"
 
 
 def _device(device: DeviceUse, several: bool) -> list[str]:
@@ -76,19 +84,7 @@ def _notes(report: RunReport) -> list[str]:
         lines.append(
             f"Optimizer steps: {report.optimizer_steps}; peaks last rose by step {report.settled_after_steps}."
         )
-    scalars = sum(read.scalars for read in report.host_reads)
-    if report.host_reads:
-        reads = sum(read.reads for read in report.host_reads)
-        lines.append(
-            f"Values read from the device were zeros, nothing being computed: {reads} reads, "
-            f"{scalars} of single numbers, which branches may hang on:"
-        )
-        lines += [
-            f"  {read.reads:>6} x  {read.site}" + (f"  ({read.scalars} single)" if read.scalars else "")
-            for read in report.host_reads[:SITES_SHOWN]
-        ]
-        if len(report.host_reads) > SITES_SHOWN:
-            lines.append(f"  and {len(report.host_reads) - SITES_SHOWN} more places")
+    lines += _host_reads(report.host_reads)
     if report.unsupported:
         names = ", ".join(sorted(report.unsupported))
         lines.append(f"Refused by the virtual device: {names}.")
@@ -98,4 +94,19 @@ def _notes(report: RunReport) -> list[str]:
         )
     if report.guessed_sizes:
         lines.append(f"Sizes that only a real GPU knows were guessed: {', '.join(sorted(report.guessed_sizes))}.")
+    return lines
+
+
+def _host_reads(found: tuple[HostRead, ...]) -> list[str]:
+    if not found:
+        return []
+    reads = sum(read.reads for read in found)
+    deciding = [read for read in found if read.use != VALUE]
+    lines = [f"Values read from the device were zeros, nothing being computed: {reads} reads."]
+    if not deciding:
+        return [*lines, "  No branch was seen to hang on them."]
+    lines.append("  These may have sent the program another way than on a GPU:")
+    lines += [f"  {read.reads:>6} x  {read.site}  ({_USES[read.use]})" for read in deciding[:SITES_SHOWN]]
+    if len(deciding) > SITES_SHOWN:
+        lines.append(f"  and {len(deciding) - SITES_SHOWN} more places")
     return lines

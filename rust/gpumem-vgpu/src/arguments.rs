@@ -4,6 +4,10 @@ use std::ffi::{CStr, c_char};
 
 use crate::entry::Failure;
 
+/// The longest array that is read: far longer than any that programs pass, and short enough to be copied whatever the
+/// count says.
+pub(crate) const MOST_ITEMS: usize = 1 << 20;
+
 /// Where the caller wants a `T`.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
@@ -73,13 +77,13 @@ impl<T: Copy> In<T> {
     /// The first `count` values of an array.
     ///
     /// # Errors
-    /// [`Failure::InvalidValue`] if there is no array, or `count` is negative or beyond any array's length.
+    /// [`Failure::InvalidValue`] if there is no array, or `count` is negative or beyond [`MOST_ITEMS`].
     pub(crate) fn get_all(&self, count: impl TryInto<usize>) -> Result<Vec<T>, Failure> {
         let count = count.try_into().map_err(|_| Failure::InvalidValue)?;
         if count == 0 {
             return Ok(Vec::new());
         }
-        if self.0.is_null() || count > isize::MAX.unsigned_abs() / size_of::<T>().max(1) {
+        if self.0.is_null() || count > MOST_ITEMS {
             return Err(Failure::InvalidValue);
         }
         let mut values: Vec<T> = Vec::with_capacity(count);

@@ -5,7 +5,7 @@ use gpumem_core::target::{Gpu, Stack, context_bytes};
 use crate::address_space::Order;
 
 /// More than any machine holds; a larger number is a slip.
-const MAX_DEVICES: usize = 16;
+pub(crate) const MAX_DEVICES: usize = 16;
 /// CUDA 13.0, as `cudaRuntimeGetVersion` writes it.
 const DEFAULT_CUDA_VERSION: i32 = 13_000;
 

@@ -73,6 +73,11 @@ fn known() -> MutexGuard<'static, Contents> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether any value is known.
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
 /// The host wrote `bytes` to the device address `at`.
 pub(crate) fn write(at: usize, bytes: &[u8]) {
     if bytes.len() <= LARGEST_BYTES {

@@ -4,23 +4,30 @@ use std::sync::atomic::Ordering;
 
 use crate::arguments::{Out, OutText};
 use crate::copy::{ReadHook, set_read_hook};
+use crate::counts::{HOST_READ_BYTES, HOST_READS, LAUNCHES, guessed, unsupported};
 use crate::entry::{Failure, Library, entry_points};
-use crate::platform::{HOST_READ_BYTES, HOST_READS, LAUNCHES, guessed, platform, unsupported};
+use crate::platform::state;
 
 const CONTROL: Library = Library::simple("gpumem", 1, 2, 3, 4);
 
 entry_points! { CONTROL;
 
-// Of one device: bytes in use, their peak, bytes of the context (0 before the device is used), bytes in all, refusals.
+// Of one device, by this process: bytes in use, their peak, bytes of the context (0 before the device is used), bytes in all, refusals.
 fn gpumem_vgpu_device(device: i32, out: Out<u64>) {
-    let platform = platform()?;
-    let account = platform.account(platform.device(device)?)?;
-    let context = if account.active { account.context_bytes } else { 0 };
+    let state = state()?;
+    let account = state.account(state.any_device(device)?)?;
+    let context = account.made_context_bytes();
     out.set_all(&[account.used_bytes, account.peak_bytes, context, account.total_bytes, account.refusals])
 }
 
+// What the program calls a device; -1 if it does not see it (CUDA_VISIBLE_DEVICES).
+fn gpumem_vgpu_number(device: i32, out: Out<i32>) {
+    let state = state()?;
+    out.set(state.number(state.any_device(device)?).unwrap_or(-1))
+}
+
 fn gpumem_vgpu_device_count(out: Out<i32>) {
-    out.set(i32::try_from(platform()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
+    out.set(i32::try_from(state()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
 }
 
 // Kernels asked for, reads from devices, bytes of those reads.

@@ -4,8 +4,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::contents;
+use crate::counts::{HOST_READ_BYTES, HOST_READS};
 use crate::entry::{Failure, Outcome};
-use crate::platform::{HOST_READ_BYTES, HOST_READS, platform};
+use crate::platform::platform;
 
 /// Called with the number of bytes at each read from a device.
 pub(crate) type ReadHook = extern "C" fn(u64);
@@ -25,7 +26,7 @@ pub(crate) fn copy(destination: usize, source: usize, bytes: usize) -> Outcome {
 /// `height` rows of `width` bytes, whose beginnings lie a pitch apart.
 ///
 /// # Errors
-/// [`Failure::InvalidValue`] for null addresses and rows that reach beyond the addresses there are.
+/// [`Failure::InvalidValue`] for null addresses, rows that overlap, and those that reach beyond the addresses there are.
 pub(crate) fn copy_rows(
     destination: usize,
     destination_pitch: usize,
@@ -38,8 +39,10 @@ pub(crate) fn copy_rows(
         return Ok(());
     }
     let reaches = |at: usize, pitch: usize| (height - 1).checked_mul(pitch)?.checked_add(width)?.checked_add(at);
+    let overlaps = height > 1 && (destination_pitch < width || source_pitch < width);
     if destination == 0
         || source == 0
+        || overlaps
         || reaches(destination, destination_pitch).is_none()
         || reaches(source, source_pitch).is_none()
     {
@@ -47,6 +50,9 @@ pub(crate) fn copy_rows(
     }
     let platform = platform()?;
     let (to_device, from_device) = (platform.is_device_address(destination), platform.is_device_address(source));
+    if to_device && from_device && !contents::any() {
+        return Ok(());
+    }
     for row in 0..height {
         let (to, from) = (destination + row * destination_pitch, source + row * source_pitch);
         match (to_device, from_device) {
@@ -142,6 +148,7 @@ mod tests {
         assert_eq!(copy(0, 8, 1), Err(Failure::InvalidValue));
         assert_eq!(copy(8, usize::MAX, 2), Err(Failure::InvalidValue));
         assert_eq!(copy_rows(8, usize::MAX, 8, 1, 1, 3), Err(Failure::InvalidValue));
+        assert_eq!(copy_rows(8, 1, 8, 2, 2, 2), Err(Failure::InvalidValue));
         assert_eq!(copy(0, 0, 0), Ok(()));
         assert_eq!(fill(0, 1, 1), Err(Failure::InvalidValue));
     }

@@ -1,9 +1,9 @@
 //! cuFFT. A plan's work area is answered with zero bytes: only a real library on a real device knows it.
 
 use crate::arguments::Out;
+use crate::counts::note_guess;
 use crate::entry::{Failure, Library, entry_points};
 use crate::handles::Registry;
-use crate::platform::note_guess;
 
 /// Answers with cuFFT's status.
 pub(crate) const CUFFT: Library = Library::simple("cufft", 4, 2, 16, 5);

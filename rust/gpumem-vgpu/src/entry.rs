@@ -1,5 +1,6 @@
 //! From a Rust outcome to the status of a C library, and the two shapes of a hand-written entry point.
 
+use crate::counts;
 use crate::platform::{self, Trace};
 
 /// Why an entry point does not do what it was asked for; each library has its own number for it.
@@ -15,8 +16,8 @@ pub(crate) enum Failure {
     NotSupported,
     /// The virtual device could not be set up; standard error says why.
     NotInitialized,
-    /// The caller must not find a driver (see `driver::callers`).
-    NoDriver,
+    /// There is no device for the caller: none is visible to the program, or the caller must find none (`driver::callers`).
+    NoDevice,
     /// A status that the real library gave.
     Library(i32),
 }
@@ -40,8 +41,8 @@ pub(crate) struct Library {
     pub(crate) not_supported: i32,
     /// Its number for "not initialized".
     pub(crate) not_initialized: i32,
-    /// Its number for "there is no driver".
-    pub(crate) no_driver: i32,
+    /// Its number for "there is no device".
+    pub(crate) no_device: i32,
     /// Told of every status but success.
     pub(crate) on_failure: Option<fn(i32)>,
 }
@@ -62,7 +63,7 @@ impl Library {
             out_of_memory,
             not_supported,
             not_initialized,
-            no_driver: not_initialized,
+            no_device: not_initialized,
             on_failure: None,
         }
     }
@@ -75,11 +76,11 @@ impl Library {
             Err(Failure::InvalidDevice) => self.invalid_device,
             Err(Failure::OutOfMemory) => self.out_of_memory,
             Err(Failure::NotSupported) => {
-                platform::note_unsupported(symbol);
+                counts::note_unsupported(symbol);
                 self.not_supported
             }
             Err(Failure::NotInitialized) => self.not_initialized,
-            Err(Failure::NoDriver) => self.no_driver,
+            Err(Failure::NoDevice) => self.no_device,
             Err(Failure::Library(status)) => status,
         };
         if let (Some(tell), true) = (self.on_failure, status != 0) {
@@ -129,6 +130,6 @@ mod tests {
         assert_eq!(library.status("a", Err(Failure::OutOfMemory)), 3);
         assert_eq!(library.status("a", Err(Failure::Library(42))), 42);
         assert_eq!(library.status("testUnsupported", Err(Failure::NotSupported)), 15);
-        assert!(platform::unsupported().contains("testUnsupported"));
+        assert!(counts::unsupported().contains("testUnsupported"));
     }
 }

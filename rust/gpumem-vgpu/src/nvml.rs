@@ -1,8 +1,10 @@
-//! NVML, which PyTorch reaches by opening libnvidia-ml.so.1.
+//! NVML, which `PyTorch` reaches by opening libnvidia-ml.so.1. It knows all devices, seen by CUDA or not, and all
+//! processes' memory.
 
 use crate::arguments::{Out, OutText, Text};
 use crate::entry::{Failure, Library, entry_points};
-use crate::platform::{Platform, platform};
+use crate::platform::{Platform, state};
+use crate::runtime::uuid_text;
 
 /// Answers with NVML's status.
 pub(crate) const NVML: Library = Library::simple("nvml", 2, 20, 3, 1);
@@ -21,26 +23,25 @@ struct MemoryInfo {
 }
 
 fn device_of(handle: usize) -> Result<(&'static Platform, usize), Failure> {
-    let platform = platform()?;
+    let platform = state()?;
     let number = handle.checked_sub(HANDLE_BASE).ok_or(Failure::InvalidValue)?;
-    Ok((platform, platform.device(i32::try_from(number).map_err(|_| Failure::InvalidValue)?)?))
+    Ok((platform, platform.any_device(i32::try_from(number).map_err(|_| Failure::InvalidValue)?)?))
 }
 
 fn memory(platform: &Platform, device: usize) -> Result<MemoryInfo, Failure> {
-    let account = platform.account(device)?;
-    let context = if account.active { account.context_bytes } else { 0 };
-    let used = account.used_bytes.saturating_add(context).min(account.total_bytes);
-    Ok(MemoryInfo { total: account.total_bytes, free: account.total_bytes - used, used })
+    let total = platform.config.total_bytes;
+    let used = platform.used_bytes(device)?.min(total);
+    Ok(MemoryInfo { total, free: total - used, used })
 }
 
 entry_points! { NVML;
 
 fn nvmlDeviceGetCount_v2(count: Out<u32>) {
-    count.set(u32::try_from(platform()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
+    count.set(u32::try_from(state()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
 }
 
 fn nvmlDeviceGetHandleByIndex_v2(number: u32, handle: Out<usize>) {
-    let index = platform()?.device(i32::try_from(number).map_err(|_| Failure::InvalidDevice)?)?;
+    let index = state()?.any_device(i32::try_from(number).map_err(|_| Failure::InvalidDevice)?)?;
     handle.set(HANDLE_BASE + index)
 }
 
@@ -48,7 +49,7 @@ fn nvmlDeviceGetHandleByIndex_v2(number: u32, handle: Out<usize>) {
 fn nvmlDeviceGetHandleByPciBusId_v2(bus_id: Text, handle: Out<usize>) {
     let text = bus_id.get()?;
     let bus = text.split(':').nth(1).and_then(|bus| i32::from_str_radix(bus, 16).ok()).ok_or(Failure::InvalidValue)?;
-    handle.set(HANDLE_BASE + platform()?.device(bus.saturating_sub(1))?)
+    handle.set(HANDLE_BASE + state()?.any_device(bus.saturating_sub(1))?)
 }
 
 fn nvmlDeviceGetName(handle: usize, name: OutText, room: u32) {
@@ -58,6 +59,15 @@ fn nvmlDeviceGetName(handle: usize, name: OutText, room: u32) {
         return Err(Failure::Library(INSUFFICIENT_SIZE));
     }
     name.set(text, room)
+}
+
+fn nvmlDeviceGetUUID(handle: usize, text: OutText, room: u32) {
+    let (_, device) = device_of(handle)?;
+    let uuid = uuid_text(device);
+    if uuid.len() >= room as usize {
+        return Err(Failure::Library(INSUFFICIENT_SIZE));
+    }
+    text.set(&uuid, room)
 }
 
 fn nvmlDeviceGetMemoryInfo(handle: usize, out: Out<MemoryInfo>) {
@@ -71,7 +81,7 @@ fn nvmlDeviceGetComputeRunningProcesses(handle: usize, count: Out<u32>, _process
 }
 
 fn nvmlSystemGetCudaDriverVersion_v2(version: Out<i32>) {
-    version.set(platform()?.config.cuda_version)
+    version.set(state()?.config.cuda_version)
 }
 
 // What a card without a fabric (NVSwitch) answers; not a refusal of ours.

@@ -1,8 +1,7 @@
-//! The one state of the process: its devices, what they have handed out, and what was counted.
+//! The one state of the process: its devices and what they have handed out.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::accounts::{Account, GRANULARITY_BYTES, rounded};
@@ -13,7 +12,9 @@ use crate::contents;
 use crate::entry::{Failure, Outcome};
 use crate::ledger::Ledger;
 use crate::reservation::Reservation;
+use crate::runtime::uuid_text;
 use crate::stray_access;
+use crate::visible::visible;
 
 /// At the top of the reservation, for addresses of device variables (`cudaGetSymbolAddress`): part of the context.
 const SYMBOL_BYTES: u64 = GRANULARITY_BYTES;
@@ -24,6 +25,8 @@ pub(crate) struct Platform {
     pub(crate) config: Config,
     reservation: Reservation,
     memory: Mutex<Memory>,
+    /// Devices that the program sees, by its own numbers.
+    visible: OnceLock<Vec<usize>>,
 }
 
 /// What is handed out.
@@ -34,12 +37,29 @@ struct Memory {
     ledger: Option<Ledger>,
 }
 
+/// Whether this process made a context.
+static CONTEXT_MADE: AtomicBool = AtomicBool::new(false);
+/// Whether this process was forked off one that had made a context. CUDA cannot be used in it.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn after_fork() {
+    FORKED.store(CONTEXT_MADE.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// The devices as CUDA sees them.
+///
+/// # Errors
+/// [`Failure::NotInitialized`] as [`state`], and in a process that was forked after CUDA was used.
+pub(crate) fn platform() -> Result<&'static Platform, Failure> {
+    if FORKED.load(Ordering::Relaxed) { Err(Failure::NotInitialized) } else { state() }
+}
+
 /// The devices, set up at the first call.
 ///
 /// # Errors
 /// [`Failure::NotInitialized`] if the environment is wrong or no addresses could be reserved; the reason was written to
 /// standard error once.
-pub(crate) fn platform() -> Result<&'static Platform, Failure> {
+pub(crate) fn state() -> Result<&'static Platform, Failure> {
     static PLATFORM: OnceLock<Option<Platform>> = OnceLock::new();
     PLATFORM
         .get_or_init(|| Platform::from_environment().map_err(|reason| say(&reason)).ok())
@@ -53,9 +73,11 @@ impl Platform {
         let reservation = Reservation::make().ok_or("no range of addresses could be reserved (ulimit -v?)")?;
         TRACE.store(config.trace as u8, Ordering::Relaxed);
         stray_access::explain(reservation);
-        let ledger = std::env::var_os("GPUMEM_VGPU_LEDGER").and_then(|folder| {
-            let made = Ledger::open(Path::new(&folder), config.devices);
-            made.ok_or_else(|| say("what this process uses cannot be written down")).ok()
+        // SAFETY: the handler only stores to an atomic.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+        let ledger = std::env::var_os("GPUMEM_VGPU_LEDGER").and_then(|path| {
+            let made = Ledger::open(Path::new(&path));
+            made.ok_or_else(|| say("what this process uses cannot be written down, nor what others use be seen")).ok()
         });
         Ok(Self::new(config, reservation, ledger))
     }
@@ -63,15 +85,53 @@ impl Platform {
     fn new(config: Config, reservation: Reservation, ledger: Option<Ledger>) -> Self {
         let space = AddressSpace::new(reservation.start, reservation.end - SYMBOL_BYTES, config.order);
         let accounts = vec![Account::new(config.total_bytes, config.context_bytes); config.devices];
-        Self { config, reservation, memory: Mutex::new(Memory { space, accounts, ledger }) }
+        Self { config, reservation, memory: Mutex::new(Memory { space, accounts, ledger }), visible: OnceLock::new() }
     }
 
-    /// Whether `device` is one of ours, as an index.
+    /// The device that the program calls `number`.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidDevice`] if it sees no such device, [`Failure::NoDevice`] if it sees none at all.
+    pub(crate) fn device(&self, number: i32) -> Result<usize, Failure> {
+        let visible = self.visible();
+        if visible.is_empty() {
+            return Err(Failure::NoDevice);
+        }
+        let device = usize::try_from(number).ok().and_then(|index| visible.get(index));
+        device.copied().ok_or(Failure::InvalidDevice)
+    }
+
+    /// What the program calls `device`.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidDevice`] if it does not see it.
+    pub(crate) fn number(&self, device: usize) -> Result<i32, Failure> {
+        let number = self.visible().iter().position(|&visible| visible == device);
+        number.and_then(|number| i32::try_from(number).ok()).ok_or(Failure::InvalidDevice)
+    }
+
+    /// How many devices the program sees.
+    ///
+    /// # Errors
+    /// [`Failure::NoDevice`] if it sees none.
+    pub(crate) fn visible_count(&self) -> Result<i32, Failure> {
+        i32::try_from(self.visible().len()).ok().filter(|&count| count > 0).ok_or(Failure::NoDevice)
+    }
+
+    /// Whether there is a device with this number, seen by the program or not, as an index.
     ///
     /// # Errors
     /// [`Failure::InvalidDevice`] if not.
-    pub(crate) fn device(&self, device: i32) -> Result<usize, Failure> {
-        usize::try_from(device).ok().filter(|&index| index < self.config.devices).ok_or(Failure::InvalidDevice)
+    pub(crate) fn any_device(&self, number: i32) -> Result<usize, Failure> {
+        usize::try_from(number).ok().filter(|&index| index < self.config.devices).ok_or(Failure::InvalidDevice)
+    }
+
+    /// Read from the environment at CUDA's first use, not NVML's, as CUDA does.
+    fn visible(&self) -> &[usize] {
+        self.visible.get_or_init(|| {
+            let text = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            visible(text.as_deref(), self.config.devices, uuid_text)
+        })
     }
 
     /// Whether `address` is one that devices use.
@@ -91,11 +151,11 @@ impl Platform {
     pub(crate) fn allocate(&self, device: usize, bytes: u64) -> Result<u64, Failure> {
         let bytes = rounded(bytes)?;
         let mut memory = self.lock();
-        memory.change(device, |account| account.take(bytes))??;
+        memory.change(device, |account, others| account.take(bytes, others))??;
         if let Some(start) = memory.space.place(bytes, GRANULARITY_BYTES, device, Purpose::Memory) {
             return Ok(start);
         }
-        memory.change(device, |account| account.give_back(bytes))?;
+        memory.change(device, |account, _| account.give_back(bytes))?;
         Err(Failure::OutOfMemory)
     }
 
@@ -106,7 +166,7 @@ impl Platform {
     pub(crate) fn free(&self, address: u64) -> Outcome {
         let mut memory = self.lock();
         let range = memory.space.release(address, Purpose::Memory).ok_or(Failure::InvalidValue)?;
-        memory.change(range.device, |account| account.give_back(range.bytes))?;
+        memory.change(range.device, |account, _| account.give_back(range.bytes))?;
         contents::forget_all();
         Ok(())
     }
@@ -134,23 +194,37 @@ impl Platform {
     /// [`Failure::OutOfMemory`] when the device's memory is used up.
     pub(crate) fn take(&self, device: usize, bytes: u64) -> Result<u64, Failure> {
         let bytes = rounded(bytes)?;
-        self.lock().change(device, |account| account.take(bytes))??;
+        self.lock().change(device, |account, others| account.take(bytes, others))??;
         Ok(bytes)
     }
 
     /// Give back what [`Self::take`] took.
     pub(crate) fn give_back(&self, device: usize, bytes: u64) -> Outcome {
-        self.lock().change(device, |account| account.give_back(bytes))
+        self.lock().change(device, |account, _| account.give_back(bytes))
     }
 
     /// Free bytes of `device`, as `cudaMemGetInfo` says them.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfMemory`] if there is no room for this process's context.
     pub(crate) fn free_bytes(&self, device: usize) -> Result<u64, Failure> {
-        self.lock().change(device, Account::free_bytes)
+        self.lock().change(device, Account::free_bytes)?
+    }
+
+    /// Bytes of `device` that are in use by all processes, contexts included.
+    pub(crate) fn used_bytes(&self, device: usize) -> Result<u64, Failure> {
+        let memory = self.lock();
+        let account = memory.accounts.get(device).ok_or(Failure::InvalidDevice)?;
+        let others = memory.ledger.as_ref().map_or(0, |ledger| ledger.used_by_others(device));
+        Ok(account.used_bytes.saturating_add(account.made_context_bytes()).saturating_add(others))
     }
 
     /// The device is used from now on: its context exists.
+    ///
+    /// # Errors
+    /// [`Failure::OutOfMemory`] if there is no room for it.
     pub(crate) fn activate(&self, device: usize) -> Outcome {
-        self.lock().change(device, |account| account.active = true)
+        self.lock().change(device, Account::activate)?
     }
 
     /// A copy of the account of `device`.
@@ -174,39 +248,21 @@ impl Platform {
 }
 
 impl Memory {
-    /// Change an account, and write down how it stands then.
-    fn change<T>(&mut self, device: usize, change: impl FnOnce(&mut Account) -> T) -> Result<T, Failure> {
+    /// Change an account, which is told what other processes use of the device, and write down how it stands then.
+    fn change<T>(&mut self, device: usize, change: impl FnOnce(&mut Account, u64) -> T) -> Result<T, Failure> {
         let account = self.accounts.get_mut(device).ok_or(Failure::InvalidDevice)?;
-        let outcome = change(account);
-        if let Some(ledger) = &self.ledger {
-            ledger.note(device, account);
+        let outcome = match &mut self.ledger {
+            Some(ledger) => ledger.change(device, account, change),
+            None => change(account, 0),
+        };
+        if account.active {
+            CONTEXT_MADE.store(true, Ordering::Relaxed);
         }
         Ok(outcome)
     }
 }
 
-/// Kernels that were asked for, graph launches and library calls included.
-pub(crate) static LAUNCHES: AtomicU64 = AtomicU64::new(0);
-/// Copies from a device to the host: what was read is zeros.
-pub(crate) static HOST_READS: AtomicU64 = AtomicU64::new(0);
-/// Bytes of [`HOST_READS`].
-pub(crate) static HOST_READ_BYTES: AtomicU64 = AtomicU64::new(0);
-
 static TRACE: AtomicU8 = AtomicU8::new(Trace::Silent as u8);
-/// How often each symbol did something.
-type Tally = Mutex<BTreeMap<&'static str, u64>>;
-
-/// Symbols that answered "not supported".
-static UNSUPPORTED: Tally = Mutex::new(BTreeMap::new());
-/// Symbols that answered with a size that only a real device knows.
-static GUESSED: Tally = Mutex::new(BTreeMap::new());
-
-/// Count one kernel, which may have written anywhere.
-pub(crate) fn count_launch() {
-    LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    contents::forget_all();
-}
-
 /// How much is to be traced; nothing before the devices are set up.
 pub(crate) fn trace_level() -> Trace {
     match TRACE.load(Ordering::Relaxed) {
@@ -214,36 +270,6 @@ pub(crate) fn trace_level() -> Trace {
         1 => Trace::Failures,
         _ => Trace::Calls,
     }
-}
-
-/// Remember that `symbol` was asked for something the virtual device does not do.
-pub(crate) fn note_unsupported(symbol: &'static str) {
-    note(&UNSUPPORTED, symbol);
-}
-
-/// Remember that `symbol` answered with a size that is a guess.
-pub(crate) fn note_guess(symbol: &'static str) {
-    note(&GUESSED, symbol);
-}
-
-fn note(tally: &Tally, symbol: &'static str) {
-    *tally.lock().unwrap_or_else(PoisonError::into_inner).entry(symbol).or_insert(0) += 1;
-}
-
-/// What answered "not supported".
-pub(crate) fn unsupported() -> String {
-    lines(&UNSUPPORTED)
-}
-
-/// What answered with a guess.
-pub(crate) fn guessed() -> String {
-    lines(&GUESSED)
-}
-
-/// `symbol count` per line, in alphabetical order.
-fn lines(tally: &Tally) -> String {
-    let noted = tally.lock().unwrap_or_else(PoisonError::into_inner);
-    noted.iter().map(|(symbol, count)| format!("{symbol} {count}")).collect::<Vec<_>>().join("\n")
 }
 
 /// A line on standard error.

@@ -4,9 +4,9 @@
 //! conventions of Linux on x86-64 and aarch64 allow: the caller places and removes them.
 
 use crate::arguments::Out;
+use crate::counts::{count_launch, note_guess};
 use crate::entry::Failure;
 use crate::handles::{Handle, Registry};
-use crate::platform::{count_launch, note_guess};
 
 /// Handles of objects that carry nothing.
 static PLAIN: Registry<()> = Registry::new();

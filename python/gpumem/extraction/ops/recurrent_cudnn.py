@@ -1,12 +1,12 @@
 """cuDNN's recurrent kernels, as `ATen/native/cudnn/RNN.cpp` calls them.
 
-cuDNN tells the sizes of workspace, reserve and dropout states on a real card only: they are estimated from what the
-kernels must keep, as on the virtual GPU, and the report says so. All else equals the virtual GPU's events.
+cuDNN tells the sizes of workspace, reserve and dropout states on a real card only. The first two have the form of three
+published readings of cuDNN 7 (`rust/gpumem-vgpu/src/cudnn/rnn.rs`, which answers with the same), and the report says that
+they are guessed. All else equals the virtual GPU's events.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +18,8 @@ from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder, Temporaries
 
 aten = torch.ops.aten
-# Numbers per hidden unit, step, layer and direction that a backward pass needs: gates, cell and hidden state (LSTM);
-# gates, the hidden part of the candidate and the hidden state (GRU); the hidden state (RNN).
-_RESERVED = {RELU: 2, TANH: 2, LSTM: 6, GRU: 5}
+# Numbers per hidden unit, step, layer and direction that a backward pass needs, outputs left out.
+_RESERVED = {RELU: 1, TANH: 1, LSTM: 5, GRU: 6}
 _GATES = {RELU: 1, TANH: 1, LSTM: 4, GRU: 3}
 # A guess, as the virtual device's: cuDNN sizes the states of its random generators by the threads of the card.
 _DROPOUT_STATES_BYTES = 1 << 20
@@ -42,10 +41,28 @@ def dropout_states(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
     return torch.empty(0, dtype=torch.uint8, device="meta")
 
 
-def _steps_and_batch(x: torch.Tensor, batch_first: bool, packed_sizes: Sequence[int]) -> tuple[int, int]:
+def _rows_and_batch(x: torch.Tensor, batch_first: bool, packed_sizes: Sequence[int]) -> tuple[int, int]:
+    """Time steps times samples, padding left out, and samples."""
     if packed_sizes:
-        return len(packed_sizes), packed_sizes[0]
-    return (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
+        return x.shape[0], packed_sizes[0]
+    return x.shape[0] * x.shape[1], x.shape[0 if batch_first else 1]
+
+
+def _workspace_bytes(
+    mode: int,
+    rows: int,
+    batch: int,
+    hidden: int,
+    layers: int,
+    bidirectional: bool,
+    weights: Sequence[torch.Tensor],
+    item: int,
+) -> int:
+    """The matrices once more, and what is at work for one step; both directions' results if there are two."""
+    width = hidden * (2 if bidirectional else 1)
+    step = batch * width * layers * (3 * _GATES[mode] - 1)
+    both = 2 * rows * width if bidirectional else 0
+    return (sum(w.numel() for w in weights if w.dim() == 2) + step + both) * item
 
 
 @handles(aten._cudnn_rnn.default)
@@ -57,7 +74,7 @@ def cudnn_rnn(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         return func(*args, **kwargs)
     rec.note(_GUESSED)
     directions = 2 if bidirectional else 1
-    rows = x.shape[0] if packed_sizes else math.prod(_steps_and_batch(x, batch_first, packed_sizes))
+    rows, batch = _rows_and_batch(x, batch_first, packed_sizes)
     width = (projection or hidden) * directions
     item = x.element_size()
     with Temporaries(rec) as tmp:
@@ -68,8 +85,10 @@ def cudnn_rnn(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         cy = torch.empty(cx.shape if cx is not None else (0,), dtype=hx.dtype, device="meta")
         flat = flat_buffer(weights, args[2])
         rec.requested(output, hy, cy, flat)
-        tmp.alloc(rows * _GATES[mode] * hidden * directions * item)
-        reserve_bytes = rows * _RESERVED[mode] * hidden * directions * layers * item if train else 0
+        tmp.alloc(_workspace_bytes(mode, rows, batch, hidden, layers, bidirectional, weights, item))
+        # What each layer keeps, and the outputs of all layers but the last, whose output is the program's.
+        kept = _RESERVED[mode] * layers + layers - 1
+        reserve_bytes = rows * kept * hidden * directions * item if train else 0
         reserve = torch.empty(reserve_bytes, dtype=torch.uint8, device="meta")
         rec.requested(reserve)
     rec.count_flops(_flops(rows, weights))
@@ -89,12 +108,12 @@ def flatten_again(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
 def cudnn_rnn_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Zeros for gradients that are not there, then `_backward_input` and `_backward_weight`."""
     x, weights, per_layer, _, hx, cx, output, grad_output, grad_hy, grad_cy, mode, hidden = args[:12]
-    batch_first, bidirectional, packed_sizes, needed = args[14], args[17], args[18], args[21]
+    layers, batch_first, bidirectional, packed_sizes, needed = args[13], args[14], args[17], args[18], args[21]
     if not x.is_meta:
         return func(*args, **kwargs)
-    directions = 2 if bidirectional else 1
-    rows = x.shape[0] if packed_sizes else math.prod(_steps_and_batch(x, batch_first, packed_sizes))
-    workspace_bytes = rows * _GATES[mode] * hidden * directions * x.element_size()
+    rows, batch = _rows_and_batch(x, batch_first, packed_sizes)
+    item = x.element_size()
+    workspace_bytes = _workspace_bytes(mode, rows, batch, hidden, layers, bidirectional, weights, item)
     swapped = batch_first and not packed_sizes
     sequence = x.transpose(0, 1) if swapped else x
     with Temporaries(rec) as zeros:

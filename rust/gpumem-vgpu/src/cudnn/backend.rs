@@ -1,26 +1,47 @@
 //! Backend descriptors (`cudnn_graph.h`): all but execution goes to the real cuDNN, which is given the description of the
 //! card where it would have been given a handle. Without a real cuDNN, `store` keeps them.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::real::{Descriptor, attribute_type, cudnn, kind};
 use super::{CUDNN, planning, store};
-use crate::arguments::Out;
-use crate::entry::{Failure, entry_points};
+use crate::arguments::{MOST_ITEMS, Out};
+use crate::counts::count_launch;
+use crate::entry::{Failure, Outcome, entry_points};
 use crate::handles::Registry;
-use crate::platform::{Trace, count_launch, say, trace_level};
+use crate::platform::{Trace, say, trace_level};
 
 /// `CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE`.
 const PLAN_WORKSPACE_SIZE: i32 = 402;
 
-/// Real descriptors that take the description of the card, as addresses, with the attribute it goes to.
-static TAKES_CARD: std::sync::Mutex<std::collections::BTreeMap<usize, i32>> =
-    std::sync::Mutex::new(std::collections::BTreeMap::new());
+/// Real descriptors of the program, as addresses; with the attribute that takes the description of the card, if one does.
+static LIVE: Mutex<BTreeMap<usize, Option<i32>>> = Mutex::new(BTreeMap::new());
 /// Variant packs hold addresses of device memory, for an execution that does not happen.
 static VARIANT_PACKS: Registry<()> = Registry::new();
 
-fn takes_card() -> std::sync::MutexGuard<'static, std::collections::BTreeMap<usize, i32>> {
-    TAKES_CARD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn live() -> MutexGuard<'static, BTreeMap<usize, Option<i32>>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The attribute of `descriptor` for the card.
+///
+/// # Errors
+/// [`Failure::InvalidValue`] if the program has no such descriptor: cuDNN would follow the address.
+fn known(descriptor: usize) -> Result<Option<i32>, Failure> {
+    live().get(&descriptor).copied().ok_or(Failure::InvalidValue)
+}
+
+/// Whether cuDNN may read or write `count` values of a type at `values`.
+fn checked(of: i32, count: i64, values: *const c_void) -> Outcome {
+    let count = usize::try_from(count).ok().filter(|&count| count <= MOST_ITEMS).ok_or(Failure::InvalidValue)?;
+    if of != attribute_type::BACKEND_DESCRIPTOR || values.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the program says that `count` descriptors lie there.
+    let descriptors = (0..count).map(|index| unsafe { values.cast::<usize>().add(index).read_unaligned() });
+    descriptors.map(known).collect::<Result<Vec<_>, _>>().map(|_| ())
 }
 
 /// The `..._DEVICEPROP` attribute of a kind of descriptor.
@@ -44,9 +65,7 @@ fn cudnnBackendCreateDescriptor(of: i32, descriptor: Out<usize>) {
         return descriptor.set(VARIANT_PACKS.add(()));
     }
     let made = real.create(of)? as usize;
-    if let Some(attribute) = card_attribute(of) {
-        takes_card().insert(made, attribute);
-    }
+    live().insert(made, card_attribute(of));
     descriptor.set(made)
 }
 
@@ -55,7 +74,7 @@ fn cudnnBackendDestroyDescriptor(descriptor: usize) {
     if VARIANT_PACKS.remove(descriptor).is_ok() {
         return Ok(());
     }
-    takes_card().remove(&descriptor);
+    live().remove(&descriptor).ok_or(Failure::InvalidValue)?;
     planning::forget(descriptor);
     real.destroy(descriptor as Descriptor)
 }
@@ -65,7 +84,7 @@ fn cudnnBackendFinalize(descriptor: usize) {
     if VARIANT_PACKS.knows(descriptor) {
         return Ok(());
     }
-    let attribute = takes_card().get(&descriptor).copied();
+    let attribute = known(descriptor)?;
     if let Some(attribute) = attribute {
         // A descriptor that refuses it fails in finalization, with cuDNN's own reason.
         let _ = real.set_card(descriptor as Descriptor, attribute);
@@ -93,6 +112,8 @@ fn cudnnBackendSetAttribute(descriptor: usize, name: i32, of: i32, count: i64, v
     if of == attribute_type::HANDLE || VARIANT_PACKS.knows(descriptor) {
         return Ok(());
     }
+    known(descriptor)?;
+    checked(of, count, values)?;
     if name == planning::PLAN_CONFIGURATION && of == attribute_type::BACKEND_DESCRIPTOR {
         planning::note_configuration(descriptor, values);
     }
@@ -107,7 +128,9 @@ fn cudnnBackendGetAttribute(
     count: *mut i64,
     values: *mut c_void,
 ) {
-    let Some(real) = cudnn() else { return store::get(descriptor, name, of, wanted, count, values) };
+    let Some(real) = cudnn() else { return store::get(descriptor, name, wanted, count, values) };
+    known(descriptor)?;
+    checked(of, wanted, values)?;
     real.get(descriptor as Descriptor, name, of, wanted, count, values)?;
     if trace_level() == Trace::Calls && name == PLAN_WORKSPACE_SIZE && !values.is_null() {
         // SAFETY: the real library has just written this attribute, an `int64_t`.

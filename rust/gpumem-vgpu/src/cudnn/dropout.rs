@@ -2,8 +2,8 @@
 
 use super::CUDNN;
 use crate::arguments::Out;
+use crate::counts::note_guess;
 use crate::entry::entry_points;
-use crate::platform::note_guess;
 
 /// A guess: cuDNN sizes the states by the threads of the card, and says the size to a live handle only.
 const STATES_BYTES: usize = 1 << 20;

@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::real::{Cudnn, Descriptor, attribute_type, kind};
-use crate::platform::note_guess;
+use crate::counts::note_guess;
 
 /// Attribute names of `cudnn_graph.h`.
 const CONFIGURATION_ENGINE: i32 = 300;

@@ -1,15 +1,16 @@
 //! Recurrent networks. cuDNN sizes them for a live handle only, so two of the four sizes are guesses.
 //!
 //! Exact: the weights, whose layout (per layer and direction the input weights, then the recurrent ones, the biases of
-//! all after them) gives what PyTorch checks it for. Guessed, from what the passes must keep, as the estimator guesses:
-//! the workspace holds the gates of one layer, the reserve what each layer's backward reads.
+//! all after them) gives what PyTorch checks it for. Guessed, as the estimator guesses (`extraction/ops/recurrent_cudnn.py`):
+//! workspace and reserve, in the form of three readings of cuDNN 7 that were published (pytorch#2895, a P100;
+//! deepspeech.pytorch#172). Whether later versions keep to them is not known.
 
 use super::CUDNN;
 use super::tensor::{TENSORS, Tensor};
 use crate::arguments::{In, Out};
+use crate::counts::note_guess;
 use crate::entry::{Failure, entry_points};
 use crate::handles::{Handle, Registry};
-use crate::platform::note_guess;
 
 /// A network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,8 +35,15 @@ const DOUBLE_BIAS: i32 = 2;
 const TRAINING: i32 = 1;
 
 static NETWORKS: Registry<Rnn> = Registry::new();
-/// Time steps times samples of each data descriptor, padding left out.
-static DATA: Registry<u64> = Registry::new();
+static DATA: Registry<Data> = Registry::new();
+
+/// What a data descriptor says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Data {
+    samples: u64,
+    /// Time steps times samples, padding left out.
+    rows: u64,
+}
 
 /// Where a matrix or vector lies in the weights, in elements, and its rows and columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +62,12 @@ impl Rnn {
         }
     }
 
-    /// Numbers per hidden unit and step that backward needs: gates, cell and hidden state (LSTM); gates, the hidden
-    /// part of the candidate and the hidden state (GRU); twice the hidden state.
+    /// Numbers per hidden unit, step and layer that backward needs, outputs left out.
     const fn reserved(&self) -> u64 {
         match self.cell {
-            LSTM => 6,
-            GRU => 5,
-            _ => 2,
+            LSTM => 5,
+            GRU => 6,
+            _ => 1,
         }
     }
 
@@ -105,7 +112,9 @@ impl Rnn {
 
     /// Elements before the matrices of pseudo-layer `index` (layers times directions).
     fn elements_before(&self, index: u64) -> u64 {
-        (0..index).map(|before| self.matrix_elements(before / self.directions())).sum()
+        // All layers but the first are alike.
+        let first = index.min(self.directions());
+        first * self.matrix_elements(0) + (index - first) * self.matrix_elements(1)
     }
 
     fn weight_elements(&self) -> u64 {
@@ -142,12 +151,26 @@ impl Rnn {
         Ok((matrix, bias))
     }
 
-    const fn workspace_bytes(&self, rows: u64) -> u64 {
-        rows * self.gates() * self.hidden * self.directions() * self.item_bytes()
+    /// The matrices once more, and what is at work for one step; both directions' results if there are two.
+    fn workspace_bytes(&self, data: Data) -> u64 {
+        let width = self.hidden * self.directions();
+        let step = data.samples.saturating_mul(width * self.layers * (3 * self.gates() - 1));
+        let both = if self.bidirectional { data.rows.saturating_mul(2 * width) } else { 0 };
+        let matrices = self.elements_before(self.layers * self.directions());
+        matrices.saturating_add(step).saturating_add(both).saturating_mul(self.item_bytes())
     }
 
-    const fn reserve_bytes(&self, rows: u64) -> u64 {
-        rows * self.reserved() * self.hidden * self.directions() * self.layers * self.item_bytes()
+    /// What each layer keeps for its backward, and the outputs of all layers but the last, whose output is the program's.
+    const fn reserve_bytes(&self, data: Data) -> u64 {
+        let per_row = self.reserved() * self.layers + self.layers.saturating_sub(1);
+        data.rows.saturating_mul(per_row * self.hidden * self.directions() * self.item_bytes())
+    }
+
+    /// Whether all of its sizes are far from overflowing.
+    fn is_possible(&self) -> bool {
+        let all = [self.input, self.hidden, self.projection, self.layers].map(|size| u128::from(size.max(1)));
+        // No weights are larger than the widest layer's, in both directions, four gates of it, in all layers.
+        all.iter().product::<u128>().saturating_mul(all[1]) < 1 << 56
     }
 }
 
@@ -167,7 +190,7 @@ fn describe(tensor: Handle, address: Out<u64>, part: Part, rnn: &Rnn, weights: u
     if tensor != 0 {
         TENSORS.replace(tensor, Tensor { data_type: rnn.data_type, format: 0, sizes, strides })?;
     }
-    address.set_if_given(weights + part.offset * rnn.item_bytes());
+    address.set_if_given(weights.wrapping_add(part.offset * rnn.item_bytes()));
     Ok(())
 }
 
@@ -182,7 +205,7 @@ fn cudnnDestroyRNNDescriptor(rnn: Handle) {
 }
 
 fn cudnnCreateRNNDataDescriptor(data: Out<Handle>) {
-    data.set(DATA.add(0))
+    data.set(DATA.add(Data::default()))
 }
 
 fn cudnnDestroyRNNDataDescriptor(data: Handle) {
@@ -196,7 +219,11 @@ fn cudnnSetRNNDescriptor_v8(
     let (input, hidden, projection, layers) = (size(input)?, size(hidden)?, size(projection)?, size(layers)?);
     // A projection to the hidden size is none.
     let projection = if projection == hidden { 0 } else { projection };
-    NETWORKS.replace(rnn, Rnn { cell, bias, bidirectional: direction == 1, data_type, input, hidden, projection, layers })
+    let described = Rnn { cell, bias, bidirectional: direction == 1, data_type, input, hidden, projection, layers };
+    if !described.is_possible() {
+        return Err(Failure::InvalidValue);
+    }
+    NETWORKS.replace(rnn, described)
 }
 
 fn cudnnSetRNNDataDescriptor(
@@ -204,7 +231,8 @@ fn cudnnSetRNNDataDescriptor(
     _padding: usize,
 ) {
     let lengths = lengths.get_all(samples)?;
-    DATA.replace(data, lengths.into_iter().map(|length| u64::try_from(length).unwrap_or(0)).sum())
+    let rows = lengths.iter().map(|&length| u64::try_from(length).unwrap_or(0)).sum();
+    DATA.replace(data, Data { samples: size(samples)?, rows })
 }
 
 fn cudnnGetRNNWeightSpaceSize(_handle: Handle, rnn: Handle, bytes: Out<u64>) {
@@ -216,9 +244,9 @@ fn cudnnGetRNNTempSpaceSizes(
     _handle: Handle, rnn: Handle, mode: i32, data: Handle, workspace_bytes: Out<u64>, reserve_bytes: Out<u64>,
 ) {
     note_guess("cudnnGetRNNTempSpaceSizes");
-    let (rnn, rows) = (NETWORKS.get(rnn)?, DATA.get(data)?);
-    workspace_bytes.set_if_given(rnn.workspace_bytes(rows));
-    reserve_bytes.set_if_given(if mode == TRAINING { rnn.reserve_bytes(rows) } else { 0 });
+    let (rnn, data) = (NETWORKS.get(rnn)?, DATA.get(data)?);
+    workspace_bytes.set_if_given(rnn.workspace_bytes(data));
+    reserve_bytes.set_if_given(if mode == TRAINING { rnn.reserve_bytes(data) } else { 0 });
     Ok(())
 }
 
@@ -248,6 +276,24 @@ mod tests {
         assert_eq!(lstm(0, false).weight_elements(), 840);
         assert_eq!(lstm(0, true).weight_elements(), 2072);
         assert_eq!(lstm(3, false).weight_elements(), 546);
+    }
+
+    /// pytorch#2895: four layers of 320, 123 inputs, 100 samples of 250 steps (the sizes follow from the parameters and
+    /// from the reserves, which have no other integer factors); deepspeech.pytorch#172: `[326, 64, 672]` and its next.
+    #[test]
+    fn sizes_are_those_that_were_read_from_cudnn_7() {
+        let data = Data { samples: 100, rows: 25_000 };
+        let network = Rnn { bidirectional: false, input: 123, hidden: 320, layers: 4, ..lstm(0, false) };
+        assert_eq!((network.workspace_bytes(data), network.reserve_bytes(data)), (17_730_560, 736_000_000));
+        let network = Rnn { cell: GRU, ..network };
+        assert_eq!((network.workspace_bytes(data), network.reserve_bytes(data)), (13_169_920, 864_000_000));
+        let data = Data { samples: 64, rows: 326 * 64 };
+        for (input, workspace) in [(672, 313_344_000_u64), (800, 315_801_600)] {
+            let network = Rnn { bidirectional: true, input, hidden: 800, layers: 1, ..network };
+            assert_eq!(network.reserve_bytes(data), 801_177_600);
+            // Of two directions one reading is not enough to tell what is at work for one step.
+            assert!(network.workspace_bytes(data).abs_diff(workspace) < workspace / 20);
+        }
     }
 
     #[test]

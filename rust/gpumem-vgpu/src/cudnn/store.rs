@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::real::{attribute_type, kind};
+use crate::arguments::MOST_ITEMS;
 use crate::entry::{Failure, Outcome};
 use crate::handles::{Handle, Registry};
 use crate::platform::platform;
@@ -79,9 +80,9 @@ pub(super) fn knows(descriptor: Handle) -> Outcome {
 /// Keep an attribute.
 pub(super) fn set(descriptor: Handle, name: i32, of: i32, count: i64, values: *const c_void) -> Outcome {
     let descriptor = DESCRIPTORS.get(descriptor)?;
-    let count = usize::try_from(count).map_err(|_| Failure::InvalidValue)?;
+    let count = usize::try_from(count).ok().filter(|&count| count <= MOST_ITEMS).ok_or(Failure::InvalidValue)?;
     let item = item_bytes(of);
-    let mut bytes = vec![0_u8; count.checked_mul(item).ok_or(Failure::InvalidValue)?];
+    let mut bytes = vec![0_u8; count * item];
     if !bytes.is_empty() {
         if values.is_null() {
             return Err(Failure::InvalidValue);
@@ -99,18 +100,10 @@ pub(super) fn set(descriptor: Handle, name: i32, of: i32, count: i64, values: *c
 }
 
 /// Answer with an attribute; what was never set has no values.
-pub(super) fn get(
-    descriptor: Handle,
-    name: i32,
-    of: i32,
-    wanted: i64,
-    count: *mut i64,
-    values: *mut c_void,
-) -> Outcome {
+pub(super) fn get(descriptor: Handle, name: i32, wanted: i64, count: *mut i64, values: *mut c_void) -> Outcome {
     let descriptor = DESCRIPTORS.get(descriptor)?;
     let (of_kind, value) =
         with(&descriptor, |it| (it.kind, computed(it, name).or_else(|| it.attributes.get(&name).cloned())));
-    let _ = of;
     let has = match value.as_ref().ok_or(()).map_or(0, |value| match value {
         Value::Bytes { item, bytes } => bytes.len() / item,
         Value::Descriptors(all) => all.len(),
@@ -208,7 +201,7 @@ mod tests {
 
     fn read(descriptor: Handle, name: i32) -> (i64, i64) {
         let (mut count, mut value) = (-1_i64, -1_i64);
-        assert_eq!(get(descriptor, name, INT64, 1, &raw mut count, (&raw mut value).cast()), Ok(()));
+        assert_eq!(get(descriptor, name, 1, &raw mut count, (&raw mut value).cast()), Ok(()));
         (count, value)
     }
 
@@ -227,7 +220,7 @@ mod tests {
         let (configuration, engine, copy) = (create(3), create(2), create(15));
         let fetch = |from: Handle, name: i32, into: Handle| {
             let (mut count, mut into) = (0_i64, into);
-            get(from, name, attribute_type::BACKEND_DESCRIPTOR, 1, &raw mut count, (&raw mut into).cast()).unwrap();
+            get(from, name, 1, &raw mut count, (&raw mut into).cast()).unwrap();
             assert_eq!(count, 1);
         };
         fetch(heuristic, name::HEURISTIC_RESULTS, configuration);
@@ -241,7 +234,9 @@ mod tests {
     fn nonsense_is_an_error() {
         assert_eq!(put(1, 900, INT64, 1), Err(Failure::InvalidValue));
         let descriptor = create(17);
-        assert_eq!(set(descriptor, 900, INT64, -1, ptr::null()), Err(Failure::InvalidValue));
+        for count in [-1, i64::MAX] {
+            assert_eq!(set(descriptor, 900, INT64, count, (&raw const count).cast()), Err(Failure::InvalidValue));
+        }
         assert_eq!(set(descriptor, 900, INT64, 1, ptr::null()), Err(Failure::InvalidValue));
         assert_eq!(put(descriptor, 900, attribute_type::BACKEND_DESCRIPTOR, 1), Err(Failure::InvalidValue));
         assert_eq!((destroy(descriptor), destroy(descriptor)), (Ok(()), Err(Failure::InvalidValue)));

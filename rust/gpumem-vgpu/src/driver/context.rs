@@ -8,15 +8,16 @@ use crate::entry::{Failure, entry_points};
 use crate::platform::platform;
 use crate::runtime::{attribute, choose, current, name, text};
 
-/// Context handles are device numbers from here, so that the null context is none of them.
+/// Context handles are the program's device numbers from here, so that the null context is none of them.
 const CONTEXT_BASE: usize = 0x100;
 
-fn context_of(device: usize) -> usize {
-    CONTEXT_BASE + device
+fn context_of(number: i32) -> usize {
+    CONTEXT_BASE + usize::try_from(number).unwrap_or(0)
 }
 
 fn current_context(context: Out<usize>) -> Result<(), Failure> {
-    context.set(context_of(current()?.1))
+    let (platform, device) = current()?;
+    context.set(context_of(platform.number(device)?))
 }
 
 fn make_current(context: usize) -> Result<(), Failure> {
@@ -32,15 +33,15 @@ entry_points! { DRIVER;
 
 fn cuInit(_flags: u32) {
     if callers::is_nvidia_library() {
-        return Err(Failure::NoDriver);
+        return Err(Failure::NoDevice);
     }
-    platform().map(|_| ())
+    platform()?.visible_count().map(|_| ())
 }
 
 fn cuDriverGetVersion(version: Out<i32>) {
     if callers::is_nvidia_library() {
         version.set(0)?;
-        return Err(Failure::NoDriver);
+        return Err(Failure::NoDevice);
     }
     version.set(platform()?.config.cuda_version)
 }
@@ -51,7 +52,7 @@ fn cuDeviceGet(device: Out<i32>, number: i32) {
 }
 
 fn cuDeviceGetCount(count: Out<i32>) {
-    count.set(i32::try_from(platform()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
+    count.set(platform()?.visible_count()?)
 }
 
 fn cuDeviceGetAttribute(value: Out<i32>, number: i32, device: i32) {
@@ -67,11 +68,10 @@ fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) {
     active.set(i32::from(account.active))
 }
 
-fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) {
+fn cuDevicePrimaryCtxRetain(context: Out<usize>, number: i32) {
     let platform = platform()?;
-    let device = platform.device(device)?;
-    platform.activate(device)?;
-    context.set(context_of(device))
+    platform.activate(platform.device(number)?)?;
+    context.set(context_of(number))
 }
 
 fn cuCtxGetCurrent(context: Out<usize>) {
@@ -103,7 +103,8 @@ fn cuStreamGetCtx(_stream: usize, context: Out<usize>) {
 }
 
 fn cuCtxGetDevice(device: Out<i32>) {
-    device.set(i32::try_from(current()?.1).map_err(|_| Failure::InvalidDevice)?)
+    let (platform, current) = current()?;
+    device.set(platform.number(current)?)
 }
 
 // Sizes of stack, printf buffer and heap of device code, which has none of them here.

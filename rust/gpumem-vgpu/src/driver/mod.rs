@@ -18,6 +18,6 @@ pub(crate) const DRIVER: Library = Library {
     out_of_memory: code::MEMORY_ALLOCATION,
     not_supported: code::NOT_SUPPORTED,
     not_initialized: code::INITIALIZATION,
-    no_driver: code::NO_DEVICE,
+    no_device: code::NO_DEVICE,
     on_failure: None,
 };

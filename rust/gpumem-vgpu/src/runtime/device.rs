@@ -2,17 +2,17 @@
 
 use super::{CURRENT_DEVICE, RUNTIME, attribute, choose, properties};
 use crate::arguments::{Out, OutText};
-use crate::entry::{Failure, entry_points};
+use crate::entry::entry_points;
 use crate::platform::platform;
 
 entry_points! { RUNTIME;
 
 fn cudaGetDeviceCount(count: Out<i32>) {
-    count.set(i32::try_from(platform()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
+    count.set(platform()?.visible_count()?)
 }
 
 fn cudaGetDevice(device: Out<i32>) {
-    device.set(i32::try_from(CURRENT_DEVICE.get()).map_err(|_| Failure::InvalidDevice)?)
+    device.set(CURRENT_DEVICE.get())
 }
 
 fn cudaSetDevice(device: i32) {

@@ -2,9 +2,9 @@
 
 use super::RUNTIME;
 use crate::arguments::Out;
+use crate::counts::count_launch;
 use crate::entry::entry_points;
 use crate::handles::{Handle, Registry};
-use crate::platform::count_launch;
 
 static GRAPHS: Registry<()> = Registry::new();
 static EXECUTABLES: Registry<()> = Registry::new();

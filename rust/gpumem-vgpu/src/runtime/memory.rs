@@ -106,7 +106,7 @@ fn cudaPointerGetAttributes(out: Out<PointerAttributes>, pointer: usize) {
         match platform.range_holding(pointer) {
             Some(range) => PointerAttributes {
                 kind: 2,
-                device: i32::try_from(range.device).map_err(|_| Failure::InvalidDevice)?,
+                device: platform.number(range.device)?,
                 device_pointer: pointer,
                 host_pointer: 0,
             },

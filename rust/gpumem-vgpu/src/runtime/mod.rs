@@ -12,7 +12,7 @@ mod stream;
 use std::cell::Cell;
 
 pub(crate) use error::{name, text};
-pub(crate) use properties::attribute;
+pub(crate) use properties::{attribute, uuid_text};
 
 use crate::entry::{Failure, Library, Outcome};
 use crate::platform::{Platform, platform};
@@ -35,13 +35,14 @@ pub(crate) const RUNTIME: Library = Library {
     out_of_memory: code::MEMORY_ALLOCATION,
     not_supported: code::NOT_SUPPORTED,
     not_initialized: code::INITIALIZATION,
-    no_driver: code::NO_DEVICE,
+    no_device: code::NO_DEVICE,
     on_failure: Some(remember),
 };
 
 thread_local! {
     static LAST_ERROR: Cell<i32> = const { Cell::new(0) };
-    static CURRENT_DEVICE: Cell<usize> = const { Cell::new(0) };
+    /// The program's number of the device.
+    static CURRENT_DEVICE: Cell<i32> = const { Cell::new(0) };
 }
 
 fn remember(status: i32) {
@@ -50,13 +51,14 @@ fn remember(status: i32) {
 
 /// The devices and the one that this thread has chosen.
 pub(crate) fn current() -> Result<(&'static Platform, usize), Failure> {
-    Ok((platform()?, CURRENT_DEVICE.get()))
+    let platform = platform()?;
+    Ok((platform, platform.device(CURRENT_DEVICE.get())?))
 }
 
-/// Let this thread use `device`.
-pub(crate) fn choose(device: i32) -> Outcome {
+/// Let this thread use the device that the program calls `number`.
+pub(crate) fn choose(number: i32) -> Outcome {
     let platform = platform()?;
-    let index = platform.device(device)?;
-    CURRENT_DEVICE.set(index);
-    platform.activate(index)
+    let device = platform.device(number)?;
+    CURRENT_DEVICE.set(number);
+    platform.activate(device)
 }

@@ -1,5 +1,7 @@
 //! What a device says of itself. Offsets are those of the public header `driver_types.h` of CUDA 12.8 and 13.0.
 
+use std::fmt::Write as _;
+
 use crate::config::Config;
 
 /// Where the fields of `cudaDeviceProp` lie in one CUDA version.
@@ -165,6 +167,18 @@ fn uuid(index: usize) -> [u8; 16] {
     let mut bytes = *b"gpumem-virtual-0";
     bytes[15] = b'0'.saturating_add(u8::try_from(index).unwrap_or(u8::MAX));
     bytes
+}
+
+/// The UUID as NVML writes it.
+pub(crate) fn uuid_text(index: usize) -> String {
+    let mut text = "GPU".to_owned();
+    for (position, byte) in uuid(index).into_iter().enumerate() {
+        // Groups of 4, 2, 2, 2 and 6 bytes.
+        let dash = if matches!(position, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{dash}{byte:02x}");
+    }
+    text
 }
 
 /// `0000:01:00.0` for device 0.
