@@ -37,6 +37,11 @@ class InstalledTorch:
     cuda: tuple[int, int]
     folder: Path
 
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Major and minor version."""
+        return _numbers(self.version)
+
 
 def library() -> Path:
     """The device's library.
