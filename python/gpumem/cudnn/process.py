@@ -78,14 +78,14 @@ class Process:
         except OSError as error:
             raise GoneError from error
 
-    def answer(self, seconds: float = CALL_SECONDS) -> str:
-        """The next line.
+    def answer(self, seconds: float | None = None) -> str:
+        """The next line, within `CALL_SECONDS` when nothing else is said.
 
         Raises:
             GoneError: there is none in time.
         """
         assert self._process.stdout is not None
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + (CALL_SECONDS if seconds is None else seconds)
         descriptor = self._process.stdout.fileno()
         while b"\n" not in self._unread:
             left = max(0.0, deadline - time.monotonic())
