@@ -11,7 +11,6 @@ from gpumem.validation import Session
 from tests.validation import small
 
 _LOOPS: dict[str, tuple[dict[str, Any], ...]] = {
-    # bf16 on a T4 is left out: cuDNN compiles its plans for it at run time, a second each.
     "t4": ({"precision": "amp-fp16", "channels_last": True},),
     "rtx3090": ({}, {"precision": "tf32", "channels_last": True}),
     "a100-80gb": ({"precision": "amp-bf16"},),

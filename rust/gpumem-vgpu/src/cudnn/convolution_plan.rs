@@ -12,7 +12,10 @@ use gpumem_core::workspace::conv::{ConvCall, ConvDtype, Direction};
 
 use super::device_properties;
 use super::owned::{Owned, Value};
-use super::real::{Cudnn, kind};
+use super::planning::{
+    CONFIGURATION_ENGINE, ENGINE_BEHAVIOR_NOTE, MOST_NOTES, PLAN_CONFIGURATION, RUNTIME_COMPILATION,
+};
+use super::real::{Cudnn, attribute_type, kind};
 use crate::config::Config;
 use crate::entry::Failure;
 
@@ -29,8 +32,7 @@ mod name {
     pub(super) const HEURISTIC_GRAPH: i32 = 201;
     pub(super) const HEURISTIC_RESULTS: i32 = 202;
     pub(super) const HEURISTIC_CARD: i32 = 204;
-    pub(super) const CONFIGURATION_ENGINE: i32 = 300;
-    pub(super) const PLAN_CONFIGURATION: i32 = 401;
+    pub(super) const CONFIGURATION_WORKSPACE_SIZE: i32 = 303;
     pub(super) const PLAN_WORKSPACE_SIZE: i32 = 402;
     pub(super) const PLAN_CARD: i32 = 407;
     pub(super) const GRAPH_OPERATIONS: i32 = 801;
@@ -64,8 +66,6 @@ const TENSOR_CORE: i32 = 0;
 const DOWN_CONVERT_INPUTS: i32 = 1;
 /// PyTorch looks up to which power of two an address is aligned, up to this; blocks are aligned to 512 bytes.
 const ALIGNMENT_BYTES: i64 = 32;
-/// More notes than there are kinds of them.
-const MOST_NOTES: usize = 16;
 
 /// Workspace of the plan that PyTorch would take on a card; `None` where the heuristics find none that can be built.
 ///
@@ -85,11 +85,17 @@ pub(crate) fn workspace_bytes(call: &ConvCall, gpu: &str, cuda_version: i32) -> 
     heuristic.set_card(name::HEURISTIC_CARD)?;
     heuristic.finalize()?;
     for configuration in heuristic.descriptors(name::HEURISTIC_RESULTS, kind::ENGINE_CONFIGURATION)? {
-        if !is_accepted(&configuration, call)? {
+        let engine = configuration.descriptor(CONFIGURATION_ENGINE, kind::ENGINE)?;
+        if !is_accepted(&engine, call)? {
             continue;
         }
+        let behavior = engine.notes(ENGINE_BEHAVIOR_NOTE, attribute_type::BEHAVIOR_NOTE, MOST_NOTES)?;
+        if behavior.contains(&RUNTIME_COMPILATION) {
+            // Its plan takes a second to build, and what it would say stands in the configuration already.
+            return configuration.int64(name::CONFIGURATION_WORKSPACE_SIZE).map(Some);
+        }
         let mut plan = Owned::new(real, kind::EXECUTION_PLAN)?;
-        plan.set(name::PLAN_CONFIGURATION, &Value::Descriptors(&[&configuration]))?;
+        plan.set(PLAN_CONFIGURATION, &Value::Descriptors(&[&configuration]))?;
         plan.set_card(name::PLAN_CARD)?;
         if plan.finalize().is_ok() {
             return plan.int64(name::PLAN_WORKSPACE_SIZE).map(Some);
@@ -192,9 +198,8 @@ fn strides(sizes: &[i64], channels_last: bool) -> Result<Vec<i64>, Failure> {
 }
 
 /// Whether PyTorch lets an engine's arithmetic pass (`filterEngineConfigs`, deterministic mode off).
-fn is_accepted(configuration: &Owned<'_>, call: &ConvCall) -> Result<bool, Failure> {
-    let engine = configuration.descriptor(name::CONFIGURATION_ENGINE, kind::ENGINE)?;
-    let notes = engine.numerical_notes(name::ENGINE_NUMERICAL_NOTE, MOST_NOTES)?;
+fn is_accepted(engine: &Owned<'_>, call: &ConvCall) -> Result<bool, Failure> {
+    let notes = engine.notes(name::ENGINE_NUMERICAL_NOTE, attribute_type::NUMERICAL_NOTE, MOST_NOTES)?;
     let refuses_tensor_cores = call.dtype == ConvDtype::F32 && !call.tf32_allowed;
     Ok(!notes.iter().any(|&note| note == DOWN_CONVERT_INPUTS || (note == TENSOR_CORE && refuses_tensor_cores)))
 }

@@ -68,11 +68,11 @@ impl<'a> Owned<'a> {
         if read == 1 { Ok(value) } else { Err(Failure::InvalidValue) }
     }
 
-    /// Numerical notes, at most so many.
-    pub(super) fn numerical_notes(&self, name: i32, most: usize) -> Result<Vec<i32>, Failure> {
+    /// Notes of a kind, at most so many.
+    pub(super) fn notes(&self, name: i32, of: i32, most: usize) -> Result<Vec<i32>, Failure> {
         let mut notes = vec![-1_i32; most];
         let room = i64::try_from(most).map_err(|_| Failure::InvalidValue)?;
-        let read = self.read(name, attribute_type::NUMERICAL_NOTE, room, notes.as_mut_ptr().cast())?;
+        let read = self.read(name, of, room, notes.as_mut_ptr().cast())?;
         notes.truncate(usize::try_from(read).unwrap_or(0));
         Ok(notes)
     }

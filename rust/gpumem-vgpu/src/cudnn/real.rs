@@ -38,6 +38,7 @@ pub(super) mod attribute_type {
     pub(crate) const HEURISTIC_MODE: i32 = 8;
     pub(crate) const NUMERICAL_NOTE: i32 = 11;
     pub(crate) const BACKEND_DESCRIPTOR: i32 = 15;
+    pub(crate) const BEHAVIOR_NOTE: i32 = 19;
     pub(crate) const CHAR: i32 = 24;
 }
 
