@@ -179,6 +179,20 @@ def test_a_cudnn_that_does_not_start_is_an_error_or_a_reason(
     asker.asker_of.cache_clear()
 
 
+@pytest.mark.parametrize("wheel", ["nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.13"])
+def test_nvrtc_is_loaded_before_it(wheel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / "nvidia/cudnn/lib/libcudnn.so.9", tmp_path / wheel, (tmp_path / wheel).with_suffix(".12")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    torch = InstalledTorch("2.14.1+cu130", (13, 0), tmp_path / "torch")
+    monkeypatch.setattr(installed.installed, "torch", lambda: torch)
+    monkeypatch.setattr(installed.installed, "library", lambda: tmp_path / "device.so")
+    found = installed._found.__wrapped__()
+    assert isinstance(found, InstalledCudnn)
+    assert (found.library, found.before, found.torch) == (files[0], (files[1],), torch)
+
+
 @pytest.mark.usefixtures("virtual_gpu")
 def test_the_real_one_answers_without_torch_or_cuda_in_this_process(spec: gpumem.ModelSpec, tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(spec.to_json())

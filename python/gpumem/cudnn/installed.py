@@ -29,11 +29,14 @@ class InstalledCudnn:
         library: Its `libcudnn.so.9`.
         device: gpumem's library of the virtual device, which asks it.
         torch: The PyTorch that it came with, or None without one.
+        before: Libraries that a program with PyTorch has loaded: NVRTC, without which cuDNN leaves out the engines that
+            it compiles at run time.
     """
 
     library: Path
     device: Path
     torch: InstalledTorch | None
+    before: tuple[Path, ...] = ()
 
     @property
     def cuda(self) -> Version:
@@ -70,7 +73,7 @@ def _found() -> InstalledCudnn | CudnnError:
         torch = None
     for folder in _folders(torch):
         if (folder / _NAME).is_file():
-            return InstalledCudnn(folder / _NAME, device, torch)
+            return InstalledCudnn(folder / _NAME, device, torch, _nvrtc(folder, torch))
     return CudnnError("cuDNN 9 is not installed", "a CUDA build of PyTorch brings it; " + _HINT)
 
 
@@ -84,6 +87,14 @@ def installed_cudnn() -> InstalledCudnn:
     if isinstance(found, CudnnError):
         raise found
     return found
+
+
+def _nvrtc(cudnn: Path, torch: InstalledTorch | None) -> tuple[Path, ...]:
+    """NVRTC beside this cuDNN: in the wheels of CUDA 12 and 13, or in the same folder."""
+    name = f"libnvrtc.so.{'*' if torch is None else torch.cuda[0]}"
+    nvidia = cudnn.parent.parent
+    found = [*sorted(nvidia.glob(f"cu*/lib/{name}")), *sorted(cudnn.glob(name))]
+    return tuple(found[:1])
 
 
 def _folders(torch: InstalledTorch | None) -> Iterator[Path]:

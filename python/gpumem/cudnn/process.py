@@ -41,8 +41,11 @@ class Process:
 
     def __init__(self, found: InstalledCudnn) -> None:
         self.pid = os.getpid()
+        if not sys.executable:
+            raise CudnnError("cuDNN cannot be asked: it is not known which Python runs here")
         kept = {name: value for name, value in os.environ.items() if name not in _REMOVED}
-        command = [sys.executable, "-I", "-S", str(_CHILD), str(found.device), str(found.library)]
+        before = map(str, found.before)
+        command = [sys.executable, "-I", "-S", str(_CHILD), str(found.device), str(found.library), *before]
         try:
             self._process = subprocess.Popen(
                 command,
