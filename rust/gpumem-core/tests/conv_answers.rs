@@ -1,5 +1,7 @@
 //! A library that says the workspaces of convolutions: what it says is played, and where it is silent the rules are.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -130,9 +130,9 @@ fn graph<'a>(real: &'a Cudnn, call: &ConvCall) -> Result<Owned<'a>, Failure> {
         Ok([vec![integer(outer)?, integer(inner)?], sizes(spatial)?].concat())
     };
     let groups = call.groups.max(1);
-    let x = tensor(real, 'x', call, shape(call.batch, call.in_channels, &call.input)?)?;
-    let w = tensor(real, 'w', call, shape(call.out_channels, call.in_channels / groups, &call.kernel)?)?;
-    let y = tensor(real, 'y', call, shape(call.batch, call.out_channels, &call.output)?)?;
+    let x = tensor(real, 'x', call, &shape(call.batch, call.in_channels, &call.input)?)?;
+    let w = tensor(real, 'w', call, &shape(call.out_channels, call.in_channels / groups, &call.kernel)?)?;
+    let y = tensor(real, 'y', call, &shape(call.batch, call.out_channels, &call.output)?)?;
 
     let mut convolution = Owned::new(real, kind::CONVOLUTION)?;
     convolution.set(name::COMPUTE_TYPE, &Value::DataType(FLOAT))?;
@@ -164,7 +164,7 @@ fn integer(value: u64) -> Result<i64, Failure> {
 }
 
 /// A tensor without gaps.
-fn tensor<'a>(real: &'a Cudnn, id: char, call: &ConvCall, sizes: Vec<i64>) -> Result<Owned<'a>, Failure> {
+fn tensor<'a>(real: &'a Cudnn, id: char, call: &ConvCall, sizes: &[i64]) -> Result<Owned<'a>, Failure> {
     let of = match call.dtype {
         ConvDtype::F32 => FLOAT,
         ConvDtype::F16 => 2,
@@ -172,8 +172,8 @@ fn tensor<'a>(real: &'a Cudnn, id: char, call: &ConvCall, sizes: Vec<i64>) -> Re
     };
     let mut tensor = Owned::new(real, kind::TENSOR)?;
     tensor.set(name::TENSOR_TYPE, &Value::DataType(of))?;
-    tensor.set(name::TENSOR_STRIDES, &Value::Int64s(&strides(&sizes, call.channels_last)?))?;
-    tensor.set(name::TENSOR_SIZES, &Value::Int64s(&sizes))?;
+    tensor.set(name::TENSOR_STRIDES, &Value::Int64s(&strides(sizes, call.channels_last)?))?;
+    tensor.set(name::TENSOR_SIZES, &Value::Int64s(sizes))?;
     tensor.set(name::TENSOR_ID, &Value::Int64s(&[i64::from(u32::from(id))]))?;
     tensor.set(name::TENSOR_ALIGNMENT, &Value::Int64s(&[ALIGNMENT_BYTES]))?;
     tensor.finalize()?;
