@@ -76,6 +76,7 @@ class RegionSpace:
         context: int | str | None = None,
         alloc_conf: str | None = None,
         cudnn_benchmark: bool = False,
+        conv_workspaces: str = "auto",
     ) -> tuple[list[int], int, int, int, int] | None: ...
     def max_batch(
         self,
@@ -86,6 +87,7 @@ class RegionSpace:
         context: int | str | None = None,
         alloc_conf: str | None = None,
         cudnn_benchmark: bool = False,
+        conv_workspaces: str = "auto",
     ) -> int: ...
     def smallest_bytes(
         self,
@@ -97,6 +99,7 @@ class RegionSpace:
         context: int | str | None = None,
         alloc_conf: str | None = None,
         cudnn_benchmark: bool = False,
+        conv_workspaces: str = "auto",
     ) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -174,6 +177,7 @@ class ModelSpec:
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
         cudnn_benchmark: bool = False,
+        conv_workspaces: str = "auto",
     ) -> Report: ...
     def fits(
         self,
@@ -186,6 +190,7 @@ class ModelSpec:
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
         cudnn_benchmark: bool = False,
+        conv_workspaces: str = "auto",
     ) -> bool: ...
     def max_batch(
         self,
@@ -197,6 +202,7 @@ class ModelSpec:
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
         cudnn_benchmark: bool = False,
+        conv_workspaces: str = "auto",
     ) -> int: ...
     def timeline(
         self,
@@ -209,6 +215,7 @@ class ModelSpec:
         alloc_conf: str | None = None,
         library_workspaces: bool = True,
         cudnn_benchmark: bool = False,
+        conv_workspaces: str = "auto",
     ) -> list[tuple[int, int, int, int, int, int, int, int, int]]: ...
     def __reduce__(self) -> tuple[Any, tuple[str]]: ...
     def __eq__(self, other: object, /) -> bool: ...

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from gpumem.planning import Plan
 
 # Keywords of `ModelSpec`'s methods; all others belong to `extract`.
-_TARGET_KEYWORDS = ("budget", "stack", "context", "alloc_conf", "library_workspaces", "cudnn_benchmark")
+_TARGET_KEYWORDS = (
+    "budget",
+    "stack",
+    "context",
+    "alloc_conf",
+    "library_workspaces",
+    "cudnn_benchmark",
+    "conv_workspaces",
+)
 # Batch sizes beyond this are not traced themselves: a loop over samples would take too long.
 _LARGEST_TRACED_BATCH = 1 << 16
 
@@ -80,7 +88,8 @@ def estimate(model: nn.Module, input: Any = None, *, batch: int, **keywords: Any
         input: Shape of one sample, see `extract`; None asks the model.
         batch: Batch size.
         **keywords: Those of `extract` (mode, precision, optimizer, ...) and of `ModelSpec.estimate` (gpu, budget,
-            stack, context, alloc_conf, cudnn_benchmark).
+            stack, context, alloc_conf, cudnn_benchmark, conv_workspaces: who says the workspaces of convolutions,
+            `"auto"` the installed cuDNN where it can be asked, else fitted rules; `"cudnn"`; or `"rules"`).
 
     Returns:
         A `Report`: requested, allocated, reserved and device peaks in bytes, what makes them up, and what was assumed.

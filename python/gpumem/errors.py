@@ -85,6 +85,10 @@ class VirtualDeviceError(GpumemError, RuntimeError):
     """The virtual GPU cannot be used: not on this platform, with this PyTorch, or as asked for."""
 
 
+class CudnnError(GpumemError, RuntimeError):
+    """The installed cuDNN was to answer about convolutions and cannot: it is missing, too old, or not the target's."""
+
+
 class ValidationError(GpumemError, RuntimeError):
     """A prediction could not be put to the test: no such device, or the process for it does not start."""
 

@@ -127,3 +127,36 @@ def own_optimizer(parameters: Any) -> torch.optim.Optimizer:
 def leaks() -> tuple[nn.Module, tuple[int]]:
     """A factory of a model that takes more on a device than in a trace."""
     return Mlp(hold), (64,)
+
+
+class Convolutions(nn.Module):
+    """Convolutions of every kind that cuDNN plans differently, in one forward pass; channels_last has no volumes."""
+
+    def __init__(self, volumes: bool = True) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 7, stride=2, padding=3)
+        self.plane = nn.ModuleList(
+            [
+                nn.Conv2d(32, 64, 3, stride=2, padding=1, bias=False),
+                nn.Conv2d(64, 64, 3, padding=2, dilation=2),
+                nn.Conv2d(64, 128, 3, padding=1, groups=4),
+                nn.Conv2d(128, 128, 3, padding=1, groups=128),
+                nn.Conv2d(128, 64, 1),
+                nn.Conv2d(64, 48, (1, 7), padding=(0, 3)),
+                nn.ConvTranspose2d(48, 32, 3, stride=2, padding=1, output_padding=1),
+                nn.ConvTranspose2d(32, 32, 4, stride=2, padding=1, groups=2),
+            ]
+        )
+        volume = [nn.Conv3d(8, 16, 3, padding=1), nn.ConvTranspose3d(16, 8, 2, stride=2)] if volumes else []
+        self.volume = nn.ModuleList(volume)
+        self.row = nn.Conv1d(8, 16, 5, padding=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        for layer in self.plane:
+            x = layer(x).relu()
+        x = x.reshape(x.shape[0], 8, 4, *x.shape[2:])
+        for layer in self.volume:
+            x = layer(x).relu()
+        result: torch.Tensor = self.row(x.mean(4).flatten(2)).mean(2)
+        return result

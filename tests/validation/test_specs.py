@@ -61,14 +61,6 @@ def test_a_plan_runs_as_planned(session: Session) -> None:
     assert f"{len(plan.regions)} regions checkpointed" in str(answer)
 
 
-def test_workspaces_of_convolutions_are_within_the_stated_ends(virtual_gpu: None) -> None:
-    import torchvision
-
-    answer = gpumem.validate(torchvision.models.resnet18(), (3, 96, 96), batch=4, on="virtual:rtx3090")
-    assert answer.verdict in ("equal", "within the stated ends"), str(answer)
-    assert "aten.convolution" in answer.requests
-
-
 def test_the_model_is_left_as_it_was(session: Session) -> None:
     model = small.Mlp()
     before = {name: value.clone() for name, value in model.state_dict().items()}

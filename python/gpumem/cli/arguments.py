@@ -66,6 +66,13 @@ AllocConf = Annotated[str | None, typer.Option(metavar="CONF", help="PYTORCH_CUD
 CudnnBenchmark = Annotated[
     bool, typer.Option("--cudnn-benchmark", help="The program sets torch.backends.cudnn.benchmark.")
 ]
+ConvWorkspaces = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cudnn|rules",
+        help="Workspaces of convolutions from the installed cuDNN (auto: where it can be asked) or from fitted rules.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 
 
@@ -101,6 +108,7 @@ def target_keywords(
     context: str | None,
     alloc_conf: str | None,
     cudnn_benchmark: bool = False,
+    conv_workspaces: str = "auto",
 ) -> dict[str, Any]:
     """The target's keywords; a name or size that is wrong is found here, before torch is imported."""
     if gpu is not None:
@@ -111,6 +119,7 @@ def target_keywords(
         "context": None if context is None else context_bytes(context),
         "alloc_conf": None if alloc_conf is None else parse_alloc_conf(alloc_conf),
         "cudnn_benchmark": cudnn_benchmark,
+        "conv_workspaces": conv_workspaces,
     }
 
 

@@ -20,6 +20,7 @@ from gpumem.cli.arguments import (
     ClipGradNorm,
     Command,
     Context,
+    ConvWorkspaces,
     CudnnBenchmark,
     Gpu,
     HostReads,
@@ -101,10 +102,11 @@ def estimate(
     context: Context = None,
     alloc_conf: AllocConf = None,
     cudnn_benchmark: CudnnBenchmark = False,
+    conv_workspaces: ConvWorkspaces = "auto",
     as_json: Json = False,
 ) -> None:
     """Say how much memory a training or inference loop takes at one batch size, and whether it fits."""
-    target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark)
+    target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark, conv_workspaces)
     loop = loop_keywords(
         mode, precision, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, host_reads, gpu
     )
@@ -136,12 +138,13 @@ def max_batch(
     context: Context = None,
     alloc_conf: AllocConf = None,
     cudnn_benchmark: CudnnBenchmark = False,
+    conv_workspaces: ConvWorkspaces = "auto",
     as_json: Json = False,
 ) -> None:
     """Find the largest batch that fits a card or a budget; the next larger one does not."""
     if gpu is None and budget is None:
         raise typer.BadParameter("give --gpu or --budget (or both)")
-    target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark)
+    target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark, conv_workspaces)
     loop = loop_keywords(
         mode, precision, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, host_reads, gpu
     )
@@ -192,6 +195,7 @@ def plan(
     context: Context = None,
     alloc_conf: AllocConf = None,
     cudnn_benchmark: CudnnBenchmark = False,
+    conv_workspaces: ConvWorkspaces = "auto",
     code: Annotated[
         bool, typer.Option("--code", help="Print the lines to paste into a script, and nothing else.")
     ] = False,
@@ -202,7 +206,7 @@ def plan(
         raise typer.BadParameter("--code and --json both say what is printed: give one")
     if gpu is None and budget is None:
         raise typer.BadParameter("give --gpu or --budget (or both)")
-    target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark)
+    target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark, conv_workspaces)
     precisions = tuple(part.strip() for part in precision.split(",") if part.strip())
     first = precisions[0] if precisions else precision
     loop = loop_keywords(

@@ -84,7 +84,7 @@ def validate(
         if given is None:
             del loop[name]
     # The device decides on both.
-    del loop["gpu"], target["stack"], target["cudnn_benchmark"]
+    del loop["gpu"], target["stack"], target["cudnn_benchmark"], target["conv_workspaces"]
     import_from_here()
     subject: dict[str, Any] = {"subject": model} if plan is None else {"subject": _plan(plan), "model": model}
     with progress(f"running {model}"):

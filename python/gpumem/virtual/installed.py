@@ -37,6 +37,11 @@ class InstalledTorch:
     cuda: tuple[int, int]
     folder: Path
 
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Major and minor version."""
+        return _numbers(self.version)
+
 
 def library() -> Path:
     """The device's library.
@@ -63,7 +68,11 @@ def torch() -> InstalledTorch:
     Raises:
         VirtualDeviceError: if there is none, or it was built without CUDA or is too old.
     """
-    found = importlib.util.find_spec("torch")
+    try:
+        found = importlib.util.find_spec("torch")
+    except (ImportError, ValueError):
+        # Something in this process keeps it from being imported.
+        found = None
     if found is None or found.origin is None:
         raise VirtualDeviceError("PyTorch is not installed", _TORCH_HINT)
     folder = Path(found.origin).parent

@@ -122,6 +122,12 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The library that was to say the workspaces of convolutions cannot be asked.
+    #[error("{reason}")]
+    ConvLibrary {
+        /// Why.
+        reason: String,
+    },
     /// A largest batch was asked for without a limit.
     #[error("a largest batch needs a GPU or a budget")]
     NoBudget,

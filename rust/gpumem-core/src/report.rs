@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocator::Driver;
 use crate::error::Error;
+use crate::formula::convolution;
 use crate::play::{Counters, Outcome, PhasePeak, play};
 use crate::setting::Setting;
 use crate::spec::{Category, ModelSpec, Origin, Phase};
-use crate::target::{Capability, End, Gpu};
+use crate::target::{Capability, ConvWorkspaces, End, Gpu, LibraryWorkspaces, Target};
 use crate::timeline::{Action, Timeline};
 use crate::units::Bytes;
 
@@ -123,8 +124,9 @@ pub fn estimate(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Repor
     let mut failure = None;
     let mut outcomes = Vec::with_capacity(3);
     let mut likely = Timeline::default();
+    let target = setting.target_for([spec], batch, End::Likely)?;
     for end in [End::Low, End::Likely, End::High] {
-        let timeline = Timeline::new(spec, batch, &setting.target(end))?;
+        let timeline = Timeline::new(spec, batch, &target.at(end))?;
         let mut outcome = play(&timeline, &setting.alloc_conf, setting.driver(end)?, |_, _| ());
         if let Some(stopped) = outcome.failure {
             if end == End::High {
@@ -176,7 +178,7 @@ pub fn estimate(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Repor
         layers,
         peak_phase: peak_phase.name().to_owned(),
         phases: outcomes[1].phases.clone(),
-        assumptions: assumptions(spec, batch, setting, context_source, &likely)?,
+        assumptions: assumptions(spec, batch, setting, &target, context_source, &likely)?,
         unsupported: spec.about.unverified_ops.clone(),
     })
 }
@@ -237,6 +239,7 @@ fn assumptions(
     spec: &ModelSpec,
     batch: u64,
     setting: &Setting,
+    target: &Target,
     context_source: &str,
     timeline: &Timeline,
 ) -> Result<Vec<String>, Error> {
@@ -246,6 +249,7 @@ fn assumptions(
         found.push(format!("the budget is more than {} has: {:#}", setting.gpu.name, Bytes(setting.gpu.total_bytes)));
     }
     found.push(format!("CUDA context: {context_source}"));
+    found.extend(conv_source(spec, setting, target));
     if setting.cudnn_benchmark {
         found.push(
             "cudnn.benchmark empties the cache at each new convolution; which plan wins the measurement is not known \
@@ -278,6 +282,33 @@ fn assumptions(
         spec.about.host_reads.iter().map(|site| format!("a value read by the program was taken as zero: {site}")),
     );
     Ok(found)
+}
+
+/// Who said how large the workspaces of convolutions are, where there are any.
+fn conv_source(spec: &ModelSpec, setting: &Setting, target: &Target) -> Option<String> {
+    if target.library_workspaces == LibraryWorkspaces::Zero
+        || !spec.formulas.iter().any(|call| call.kind == convolution::KIND)
+    {
+        return None;
+    }
+    let rules = |because: &str| {
+        let because = if because.is_empty() { String::new() } else { format!(" ({because})") };
+        format!("convolution workspaces: rules fitted to cuDNN's answers, with a range{because}")
+    };
+    Some(match (&target.conv_answers, &setting.conv_workspaces) {
+        (Some(said), _) => match &said.failure {
+            Some(reason) => rules(reason),
+            None if said.unanswered == 0 => {
+                format!("convolution workspaces: {}'s own answers for {}", said.library, setting.gpu.name)
+            }
+            None => format!(
+                "convolution workspaces: {}'s own answers for {}; rules for {} convolutions that it has no plan for",
+                said.library, setting.gpu.name, said.unanswered
+            ),
+        },
+        (None, ConvWorkspaces::Rules { because }) => rules(because),
+        (None, ConvWorkspaces::Library { .. }) => return None,
+    })
 }
 
 /// What was decided about the card, unless the user named exactly one.
@@ -338,7 +369,7 @@ pub struct TimelineRow {
 /// # Errors
 /// As [`estimate`].
 pub fn timeline(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Vec<TimelineRow>, Error> {
-    let timeline = Timeline::new(spec, batch, &setting.target(End::Likely))?;
+    let timeline = Timeline::new(spec, batch, &setting.target_for([spec], batch, End::Likely)?)?;
     let mut rows = Vec::with_capacity(timeline.actions.len());
     let mut current = Phase::Setup;
     play(&timeline, &setting.alloc_conf, Driver::unlimited(), |index, counters| {

@@ -1,14 +1,17 @@
 //! The question beside the spec: on which card, with which software, under which budget.
 
+use std::sync::Arc;
+
 use crate::allocator::{AllocConf, Driver};
 use crate::error::Error;
-use crate::target::{End, Gpu, LibraryWorkspaces, Range, Stack, Target, context_bytes};
+use crate::spec::{ModelSpec, convolutions};
+use crate::target::{ConvAnswers, ConvWorkspaces, End, Gpu, LibraryWorkspaces, Range, Stack, Target, context_bytes};
 
 /// The card whose kernels are assumed when only a budget is given: capability 8.6 is what extraction was verified on.
 pub const DEFAULT_GPU: &str = "rtx3090";
 
 /// Where and within what a loop is to run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Setting {
     /// The card.
     pub gpu: &'static Gpu,
@@ -26,10 +29,12 @@ pub struct Setting {
     pub library_workspaces: LibraryWorkspaces,
     /// Whether `torch.backends.cudnn.benchmark` is on.
     pub cudnn_benchmark: bool,
+    /// Who says how large the workspaces of convolutions are.
+    pub conv_workspaces: ConvWorkspaces,
 }
 
 impl Setting {
-    /// What formulas need to know, at one end of the uncertainty.
+    /// What formulas need to know, at one end of the uncertainty, with the workspaces of convolutions by the rules.
     #[must_use]
     pub const fn target(&self, end: End) -> Target {
         Target {
@@ -37,8 +42,37 @@ impl Setting {
             stack: self.stack,
             library_workspaces: self.library_workspaces,
             cudnn_benchmark: self.cudnn_benchmark,
+            conv_answers: None,
             end,
         }
+    }
+
+    /// The same for loops at one batch, about whose convolutions the library is asked if there is one.
+    ///
+    /// # Errors
+    /// [`Error::ZeroBatch`], [`Error::OnlyBatch`], or [`Error::ConvLibrary`] when it is required and cannot be asked.
+    pub fn target_for<'a>(
+        &self,
+        specs: impl IntoIterator<Item = &'a ModelSpec>,
+        batch: u64,
+        end: End,
+    ) -> Result<Target, Error> {
+        let mut target = self.target(end);
+        if let (ConvWorkspaces::Library { library, required }, LibraryWorkspaces::Modelled) =
+            (&self.conv_workspaces, self.library_workspaces)
+        {
+            let calls = convolutions(specs, batch)?;
+            let said = ConvAnswers::ask(&**library, *required, self.gpu, calls);
+            target.conv_answers = Some(Arc::new(said.map_err(|reason| Error::ConvLibrary { reason })?));
+        }
+        Ok(target)
+    }
+
+    /// The same setting with the workspaces of convolutions by the rules; `None` when they are by the rules already.
+    #[must_use]
+    pub fn by_rules(&self) -> Option<Self> {
+        let ConvWorkspaces::Library { .. } = self.conv_workspaces else { return None };
+        Some(Self { conv_workspaces: ConvWorkspaces::Rules { because: String::new() }, ..self.clone() })
     }
 
     /// Bytes of the CUDA context and where the figure comes from.

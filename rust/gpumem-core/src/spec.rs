@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::formula;
 use crate::poly::Poly;
+use crate::target::ConvIntegers;
 
 /// Version of the JSON form; raised when a reader of the old one would misread the new one.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -384,4 +386,25 @@ impl ModelSpec {
             _ => Ok(()),
         }
     }
+}
+
+/// The distinct convolutions that cuDNN computes in these loops at one batch, as formula `conv_workspace` has them.
+///
+/// A call whose sizes do not fit 64 bits is left out: its loop has no timeline.
+///
+/// # Errors
+/// As [`ModelSpec::check_batch`].
+pub fn convolutions<'a>(
+    specs: impl IntoIterator<Item = &'a ModelSpec>,
+    batch: u64,
+) -> Result<Vec<ConvIntegers>, Error> {
+    let mut found = BTreeSet::new();
+    for spec in specs {
+        spec.check_batch(batch)?;
+        let calls = spec.formulas.iter().filter(|call| call.kind == formula::convolution::KIND);
+        found.extend(
+            calls.filter_map(|call| call.arguments.iter().map(|poly| poly.at(batch)).collect::<Option<ConvIntegers>>()),
+        );
+    }
+    Ok(found.into_iter().collect())
 }

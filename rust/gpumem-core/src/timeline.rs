@@ -48,8 +48,6 @@ pub struct Timeline {
 
 /// No request stands in this place.
 const NONE: u32 = u32::MAX;
-/// Formula of a convolution that cuDNN computes.
-const CONVOLUTION: &str = "conv_workspace";
 /// Slots of a formula call.
 const SLOTS: usize = 32;
 
@@ -163,7 +161,10 @@ impl Builder<'_> {
             let stages = formula::expand(self.kinds[call], &arguments, self.target)
                 .map_err(|source| Error::Formula { op: self.op(origin), layer: self.layer(origin), source })?;
             self.stages[call] = Some(stages);
-            if self.target.cudnn_benchmark && formula_call.kind == CONVOLUTION && self.measured.insert(arguments) {
+            if self.target.cudnn_benchmark
+                && formula_call.kind == formula::convolution::KIND
+                && self.measured.insert(arguments)
+            {
                 self.timeline.actions.push(Action::EmptyCache);
             }
         }

@@ -10,7 +10,7 @@ use gpumem_core::report::estimate;
 use gpumem_core::search::{fits, max_batch};
 use gpumem_core::setting::{DEFAULT_GPU, Setting};
 use gpumem_core::spec::{About, Category, Event, ModelSpec, Origin, Phase};
-use gpumem_core::target::{End, Gpu, LibraryWorkspaces, Stack};
+use gpumem_core::target::{ConvWorkspaces, End, Gpu, LibraryWorkspaces, Stack};
 use gpumem_core::timeline::{Action, Timeline};
 use gpumem_core::units::MIB;
 use proptest::prelude::*;
@@ -135,6 +135,7 @@ fn setting(budget_bytes: u64) -> Setting {
         alloc_conf: AllocConf::default(),
         library_workspaces: LibraryWorkspaces::Modelled,
         cudnn_benchmark: false,
+        conv_workspaces: ConvWorkspaces::Rules { because: String::new() },
     }
 }
 

@@ -12,7 +12,7 @@ use gpumem_core::poly::Poly;
 use gpumem_core::regions::{Played, RegionSpace, RegionTrace, Variant};
 use gpumem_core::setting::{DEFAULT_GPU, Setting};
 use gpumem_core::spec::{Event, ModelSpec};
-use gpumem_core::target::{End, Gpu, LibraryWorkspaces, Stack, Target};
+use gpumem_core::target::{ConvWorkspaces, End, Gpu, LibraryWorkspaces, Stack, Target};
 use gpumem_core::timeline::{Action, Timeline};
 use proptest::prelude::*;
 
@@ -30,6 +30,7 @@ fn setting(budget_bytes: Option<u64>) -> Setting {
         alloc_conf: AllocConf::default(),
         library_workspaces: LibraryWorkspaces::Modelled,
         cudnn_benchmark: false,
+        conv_workspaces: ConvWorkspaces::Rules { because: String::new() },
     }
 }
 

@@ -8,6 +8,7 @@ use pyo3::import_exception;
 import_exception!(gpumem.errors, AllocConfError);
 import_exception!(gpumem.errors, BatchDependentError);
 import_exception!(gpumem.errors, BudgetError);
+import_exception!(gpumem.errors, CudnnError);
 import_exception!(gpumem.errors, DoesNotFitError);
 import_exception!(gpumem.errors, InputError);
 import_exception!(gpumem.errors, SpecError);
@@ -50,6 +51,9 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         )),
         Error::Unbounded { .. } => {
             SpecError::new_err((message, "check that the batch is the first dimension of the inputs".to_owned()))
+        }
+        Error::ConvLibrary { .. } => {
+            CudnnError::new_err((message, "conv_workspaces=\"auto\" takes the fitted rules then".to_owned()))
         }
         Error::NoBudget => BudgetError::new_err((message, "pass gpu=\"rtx3090\" or budget=\"24GB\"".to_owned())),
         Error::Target(_)

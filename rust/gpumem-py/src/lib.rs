@@ -1,5 +1,6 @@
 //! The Python border: convert arguments, call one core function, convert the result.
 
+mod cudnn;
 mod errors;
 mod gpus;
 mod regions;

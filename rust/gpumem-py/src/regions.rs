@@ -102,13 +102,13 @@ impl RegionSpace {
     /// Least picoseconds of recomputation under a plan.
     #[pyo3(signature = (choice, batch, *, gpu=None))]
     #[expect(clippy::needless_pass_by_value, reason = "a list is extracted into a vector")]
-    fn recompute_ps(&self, choice: Vec<usize>, batch: Batch, gpu: Option<&str>) -> PyResult<u64> {
-        let setting = setting(gpu, None, None, None, None, true, false)?;
-        self.core.recompute_ps(&choice, batch.0, &setting).map_err(to_python)
+    fn recompute_ps(&self, py: Python<'_>, choice: Vec<usize>, batch: Batch, gpu: Option<&str>) -> PyResult<u64> {
+        let question = setting(py, gpu, None, None, None, None, true, false, "rules")?;
+        question.answer(py, |setting| self.core.recompute_ps(&choice, batch.0, setting))
     }
 
     /// The plan with the least recomputation that fits, or None.
-    #[pyo3(signature = (batch, *, plays=None, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false))]
+    #[pyo3(signature = (batch, *, plays=None, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false, conv_workspaces="auto"))]
     fn cheapest_plan(
         &self,
         py: Python<'_>,
@@ -120,14 +120,15 @@ impl RegionSpace {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         cudnn_benchmark: bool,
+        conv_workspaces: &str,
     ) -> PyResult<Option<Found>> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark)?;
-        let found = py.detach(|| self.core.cheapest_plan(batch.0, &setting, plays)).map_err(to_python)?;
+        let question = setting(py, gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
+        let found = question.answer(py, |setting| self.core.cheapest_plan(batch.0, setting, plays))?;
         Ok(found.map(|plan| (plan.choice, plan.step_ps, plan.recompute_ps, plan.recompute_lower_bound_ps, plan.played)))
     }
 
     /// The largest batch for which some plan fits.
-    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false))]
+    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false, conv_workspaces="auto"))]
     fn max_batch(
         &self,
         py: Python<'_>,
@@ -137,13 +138,14 @@ impl RegionSpace {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         cudnn_benchmark: bool,
+        conv_workspaces: &str,
     ) -> PyResult<u64> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark)?;
-        py.detach(|| self.core.max_batch(&setting)).map_err(to_python)
+        let question = setting(py, gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
+        question.answer(py, |setting| self.core.max_batch(setting))
     }
 
     /// Device bytes of the plan with the least peak, upper end.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false))]
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false, conv_workspaces="auto"))]
     fn smallest_bytes(
         &self,
         py: Python<'_>,
@@ -154,8 +156,9 @@ impl RegionSpace {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         cudnn_benchmark: bool,
+        conv_workspaces: &str,
     ) -> PyResult<u64> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark)?;
-        py.detach(|| self.core.smallest_bytes(batch.0, &setting)).map_err(to_python)
+        let question = setting(py, gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
+        question.answer(py, |setting| self.core.smallest_bytes(batch.0, setting))
     }
 }

@@ -3,11 +3,12 @@
 use gpumem_core::allocator::AllocConf;
 use gpumem_core::error::Error;
 use gpumem_core::setting::{DEFAULT_GPU, Setting};
-use gpumem_core::target::{Gpu, LibraryWorkspaces, Stack};
+use gpumem_core::target::{ConvWorkspaces, Gpu, LibraryWorkspaces, Stack};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBool;
 
+use crate::cudnn::Question;
 use crate::errors::{InputError, to_python};
 
 /// Bytes from an int or a string such as "24GB"; read by `gpumem.units.parse_bytes`, the only reader of units.
@@ -61,6 +62,7 @@ fn parse_bytes(value: Borrowed<'_, '_, PyAny>, what: &str) -> PyResult<u64> {
 
 /// The core's form of the arguments that every question takes.
 pub(crate) fn setting(
+    py: Python<'_>,
     gpu: Option<&str>,
     budget: Option<Bytes>,
     stack: Option<&str>,
@@ -68,7 +70,8 @@ pub(crate) fn setting(
     alloc_conf: Option<&str>,
     library_workspaces: bool,
     cudnn_benchmark: bool,
-) -> PyResult<Setting> {
+    conv_workspaces: &str,
+) -> PyResult<Question> {
     let read = || -> Result<Setting, Error> {
         Ok(Setting {
             gpu: Gpu::by_name(gpu.unwrap_or(DEFAULT_GPU))?,
@@ -79,9 +82,10 @@ pub(crate) fn setting(
             alloc_conf: AllocConf::parse(alloc_conf.unwrap_or_default())?,
             library_workspaces: if library_workspaces { LibraryWorkspaces::Modelled } else { LibraryWorkspaces::Zero },
             cudnn_benchmark,
+            conv_workspaces: ConvWorkspaces::Rules { because: String::new() },
         })
     };
-    read().map_err(to_python)
+    Question::new(py, read().map_err(to_python)?, conv_workspaces, stack.is_some())
 }
 
 /// The canonical form of a `PYTORCH_CUDA_ALLOC_CONF` string.

@@ -139,7 +139,7 @@ impl ModelSpec {
     }
 
     /// Answer one what-if.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false, conv_workspaces="auto"))]
     fn estimate(
         &self,
         py: Python<'_>,
@@ -151,13 +151,15 @@ impl ModelSpec {
         alloc_conf: Option<&str>,
         library_workspaces: bool,
         cudnn_benchmark: bool,
+        conv_workspaces: &str,
     ) -> PyResult<Report> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
-        py.detach(|| report::estimate(&self.core, batch.0, &setting)).map(Report::from).map_err(to_python)
+        let question =
+            setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
+        question.answer(py, |setting| report::estimate(&self.core, batch.0, setting)).map(Report::from)
     }
 
     /// Whether the loop runs through at the upper end of the uncertainty.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false, conv_workspaces="auto"))]
     fn fits(
         &self,
         py: Python<'_>,
@@ -169,13 +171,15 @@ impl ModelSpec {
         alloc_conf: Option<&str>,
         library_workspaces: bool,
         cudnn_benchmark: bool,
+        conv_workspaces: &str,
     ) -> PyResult<bool> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
-        py.detach(|| search::fits(&self.core, batch.0, &setting)).map_err(to_python)
+        let question =
+            setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
+        question.answer(py, |setting| search::fits(&self.core, batch.0, setting))
     }
 
     /// The largest batch that fits while the next one does not.
-    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
+    #[pyo3(signature = (*, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false, conv_workspaces="auto"))]
     fn max_batch(
         &self,
         py: Python<'_>,
@@ -186,9 +190,11 @@ impl ModelSpec {
         alloc_conf: Option<&str>,
         library_workspaces: bool,
         cudnn_benchmark: bool,
+        conv_workspaces: &str,
     ) -> PyResult<u64> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
-        py.detach(|| search::max_batch(&self.core, &setting)).map_err(to_python)
+        let question =
+            setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
+        question.answer(py, |setting| search::max_batch(&self.core, setting))
     }
 
     /// Every action of setup and three steps, without a limit.
@@ -196,7 +202,7 @@ impl ModelSpec {
     /// Rows are `(kind, number, bytes, op, layer, phase, requested, allocated, reserved)`; `kind` is 0 for a request, 1 for
     /// a free (`number` is then the request's), 2 for the begin of a phase (`number` is then the phase's), 3 where the
     /// cache is emptied.
-    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false))]
+    #[pyo3(signature = (batch, *, gpu=None, budget=None, stack=None, context=None, alloc_conf=None, library_workspaces=true, cudnn_benchmark=false, conv_workspaces="auto"))]
     fn timeline(
         &self,
         py: Python<'_>,
@@ -208,9 +214,11 @@ impl ModelSpec {
         alloc_conf: Option<&str>,
         library_workspaces: bool,
         cudnn_benchmark: bool,
+        conv_workspaces: &str,
     ) -> PyResult<Vec<TimelineRow>> {
-        let setting = setting(gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark)?;
-        let rows = py.detach(|| report::timeline(&self.core, batch.0, &setting)).map_err(to_python)?;
+        let question =
+            setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
+        let rows = question.answer(py, |setting| report::timeline(&self.core, batch.0, setting))?;
         Ok(rows.into_iter().map(timeline_row).collect())
     }
 

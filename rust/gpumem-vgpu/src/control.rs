@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::arguments::{Out, OutText};
+use gpumem_core::formula::convolution::conv_call;
+
+use crate::arguments::{In, Out, OutText, Text};
 use crate::copy::{ReadHook, set_read_hook};
 use crate::counts::{HOST_READ_BYTES, HOST_READS, LAUNCHES, guessed, unsupported};
 use crate::entry::{Failure, Library, entry_points};
@@ -52,6 +54,15 @@ fn gpumem_vgpu_cudnn(out: Out<i32>) {
         Some(true) => 1,
         Some(false) => 2,
     })
+}
+
+// Workspace of the plan that PyTorch would take for the convolution of these integers (those of the core's formula
+// `conv_workspace`) on a card; -1 where cuDNN's heuristics have none. Asks the cuDNN that this process has loaded and
+// needs no device, not even this one.
+fn gpumem_vgpu_conv_workspace(gpu: Text, cuda_version: i32, integers: In<i64>, count: u64, bytes: Out<i64>) {
+    let integers = integers.get_all(count)?;
+    let call = conv_call(&integers).map_err(|_| Failure::InvalidValue)?;
+    bytes.set(crate::cudnn::conv_workspace_bytes(&call, &gpu.get()?, cuda_version)?.unwrap_or(-1))
 }
 
 // Functions that the real libraries answer, since they need no device.

@@ -16,6 +16,12 @@ impl<'a> Arguments<'a> {
         Self { kind, rest }
     }
 
+    /// Those that were not read yet.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [i64] {
+        self.rest
+    }
+
     /// An error about these arguments.
     #[must_use]
     pub fn invalid(&self, reason: &'static str) -> FormulaError {

@@ -116,6 +116,7 @@ mod tests {
             stack: Stack::MEASURED,
             library_workspaces: LibraryWorkspaces::Zero,
             cudnn_benchmark: false,
+            conv_answers: None,
             end: End::Likely,
         };
         let steps = |arguments: &[i64]| {

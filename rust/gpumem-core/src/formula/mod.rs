@@ -8,6 +8,7 @@ pub mod arguments;
 pub mod attention;
 pub mod batch_norm;
 pub mod checked;
+pub mod convolution;
 pub mod cub;
 pub mod embedding;
 pub mod foreach_norm;
@@ -86,7 +87,7 @@ type Formula = fn(&mut Arguments<'_>, &Target) -> Result<Stages, FormulaError>;
 /// Every kind that extraction may record, with what computes it and how its bytes are reported.
 const KINDS: &[(&str, Formula)] = &[
     ("batch_norm_channels_last", batch_norm::batch_norm_channels_last),
-    ("conv_workspace", library::conv_workspace),
+    (convolution::KIND, convolution::conv_workspace),
     ("cub_scan", cub::cub_scan),
     ("cublas_workspace", library::cublas_workspace),
     ("cudnn_attention_workspace", library::cudnn_attention_workspace),

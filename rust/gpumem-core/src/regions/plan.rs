@@ -101,7 +101,7 @@ impl RegionSpace {
     /// [`Error::NoBudget`], [`Error::NothingFits`], [`Error::Unbounded`], as [`crate::search::max_batch`].
     pub fn max_batch(&self, setting: &Setting) -> Result<u64, Error> {
         let Some(budget_bytes) = setting.budget_bytes() else { return Err(Error::NoBudget) };
-        match largest_fitting(|batch| self.any_fits(batch, setting))? {
+        match largest_fitting(setting, |batch, setting| self.any_fits(batch, setting))? {
             Some(batch) => Ok(batch),
             None => Err(Error::NothingFits { budget_bytes, smallest_bytes: self.smallest_bytes(1, setting)? }),
         }
@@ -114,7 +114,7 @@ impl RegionSpace {
     pub fn smallest_bytes(&self, batch: u64, setting: &Setting) -> Result<u64, Error> {
         let unlimited = Setting { budget_bytes: None, gpu_asked: None, ..setting.clone() };
         let costs = self.costs(batch, &Throughput::of(setting.gpu)?)?;
-        let prepared = Prepared::new(self, batch, &setting.target(End::High))?;
+        let prepared = Prepared::new(self, batch, &self.target(batch, setting)?)?;
         let mut trials = Trials::new(&prepared, &unlimited)?;
         let chain = self.chain(&mut trials, &costs)?;
         let kept_bytes = trials.sufficient_bytes(&self.uniform(0));
@@ -134,9 +134,14 @@ impl RegionSpace {
 
     /// The space at one batch; `None` when it needs more bytes than 64 bits hold.
     fn prepared(&self, batch: u64, setting: &Setting) -> Result<Option<Prepared<'_>>, Error> {
-        match Prepared::new(self, batch, &setting.target(End::High)) {
+        match Prepared::new(self, batch, &self.target(batch, setting)?) {
             Err(error) if error.is_overflow() => Ok(None),
             other => other.map(Some),
         }
+    }
+
+    /// What the formulas of all variants need to know.
+    fn target(&self, batch: u64, setting: &Setting) -> Result<Target, Error> {
+        setting.target_for(self.variants.iter().map(|variant| &variant.spec), batch, End::High)
     }
 }

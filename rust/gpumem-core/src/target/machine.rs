@@ -1,6 +1,8 @@
 //! What a timeline is computed for: a card, a software stack, and which end of the uncertain figures to take.
 
-use super::{Gpu, Range, Stack};
+use std::sync::Arc;
+
+use super::{ConvAnswers, Gpu, Range, Stack};
 
 /// Which end of every uncertain figure a simulation takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +37,7 @@ pub enum LibraryWorkspaces {
 }
 
 /// A card with its software.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Target {
     /// The card.
     pub gpu: &'static Gpu,
@@ -46,6 +48,8 @@ pub struct Target {
     /// `torch.backends.cudnn.benchmark`: every convolution new to the process is measured, and `PyTorch` then empties its
     /// cache (facts/workspaces.md section 4; torch 2.14 source `Conv_v8.cpp`).
     pub cudnn_benchmark: bool,
+    /// What cuDNN itself said about the convolutions of the loop, if it was asked; the rules say the rest.
+    pub conv_answers: Option<Arc<ConvAnswers>>,
     /// Which end of uncertain figures is taken.
     pub end: End,
 }
@@ -53,8 +57,7 @@ pub struct Target {
 impl Target {
     /// The same target at another end.
     #[must_use]
-    pub const fn at(mut self, end: End) -> Self {
-        self.end = end;
-        self
+    pub fn at(&self, end: End) -> Self {
+        Self { end, ..self.clone() }
     }
 }

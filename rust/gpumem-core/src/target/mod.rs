@@ -1,12 +1,14 @@
 //! The target of an estimate: the card, the software stack, and what the driver takes before `PyTorch` does.
 
 pub mod context;
+pub mod conv_answers;
 pub mod gpu;
 pub mod machine;
 pub mod stack;
 pub mod throughput;
 
 pub use context::context_bytes;
+pub use conv_answers::{ConvAnswers, ConvIntegers, ConvLibrary, ConvWorkspaces};
 pub use gpu::{Capability, Evidence, Gpu, GpuFamily, Sourced};
 pub use machine::{End, LibraryWorkspaces, Target};
 pub use stack::{Stack, Version};

@@ -2,15 +2,18 @@
 
 mod backend;
 mod convolution;
+mod convolution_plan;
 mod device_properties;
 mod dropout;
 mod handle;
+mod owned;
 mod planning;
 mod real;
 mod rnn;
 mod store;
 mod tensor;
 
+pub(crate) use convolution_plan::workspace_bytes as conv_workspace_bytes;
 pub(crate) use real::asked;
 
 use crate::entry::Library;

@@ -14,16 +14,14 @@ use super::real::{Cudnn, Descriptor, attribute_type, kind};
 use crate::counts::note_guess;
 
 /// Attribute names of `cudnn_graph.h`.
-const CONFIGURATION_ENGINE: i32 = 300;
-const ENGINE_BEHAVIOR_NOTE: i32 = 1305;
+pub(super) const CONFIGURATION_ENGINE: i32 = 300;
+pub(super) const ENGINE_BEHAVIOR_NOTE: i32 = 1305;
 pub(super) const PLAN_CONFIGURATION: i32 = 401;
 
-/// `CUDNN_TYPE_BEHAVIOR_NOTE`.
-const BEHAVIOR_NOTE: i32 = 19;
 /// `CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION`.
-const RUNTIME_COMPILATION: i32 = 0;
+pub(super) const RUNTIME_COMPILATION: i32 = 0;
 /// More notes than there are kinds of them.
-const MOST_NOTES: usize = 16;
+pub(super) const MOST_NOTES: usize = 16;
 
 thread_local! {
     /// Whether there is a plan for the operation that this thread last asked the heuristics about.
@@ -82,7 +80,14 @@ fn is_compiled_at_run_time(real: &Cudnn, configuration: Descriptor) -> Option<bo
         .get(configuration, CONFIGURATION_ENGINE, of, 1, &raw mut count, (&raw mut engine).cast())
         .and_then(|()| {
             let room = i64::try_from(MOST_NOTES).unwrap_or(0);
-            real.get(engine, ENGINE_BEHAVIOR_NOTE, BEHAVIOR_NOTE, room, &raw mut count, notes.as_mut_ptr().cast())
+            real.get(
+                engine,
+                ENGINE_BEHAVIOR_NOTE,
+                attribute_type::BEHAVIOR_NOTE,
+                room,
+                &raw mut count,
+                notes.as_mut_ptr().cast(),
+            )
         })
         .is_ok();
     // What cannot be destroyed is not ours to worry about.

@@ -17,19 +17,28 @@ type Get = unsafe extern "C" fn(Descriptor, i32, i32, i64, *mut i64, *mut c_void
 
 /// Descriptor kinds of `cudnn_graph.h`.
 pub(super) mod kind {
+    pub(crate) const CONVOLUTION: i32 = 1;
     pub(crate) const ENGINE: i32 = 2;
     pub(crate) const ENGINE_CONFIGURATION: i32 = 3;
     pub(crate) const ENGINE_HEURISTIC: i32 = 4;
     pub(crate) const EXECUTION_PLAN: i32 = 5;
     pub(crate) const OPERATION_GRAPH: i32 = 15;
     pub(crate) const VARIANT_PACK: i32 = 16;
+    pub(crate) const TENSOR: i32 = 17;
     pub(crate) const DEVICE_PROPERTIES: i32 = 38;
 }
 
 /// Attribute types of `cudnn_graph.h`.
 pub(super) mod attribute_type {
     pub(crate) const HANDLE: i32 = 0;
+    pub(crate) const DATA_TYPE: i32 = 1;
+    pub(crate) const INT64: i32 = 3;
+    pub(crate) const FLOAT: i32 = 4;
+    pub(crate) const CONVOLUTION_MODE: i32 = 7;
+    pub(crate) const HEURISTIC_MODE: i32 = 8;
+    pub(crate) const NUMERICAL_NOTE: i32 = 11;
     pub(crate) const BACKEND_DESCRIPTOR: i32 = 15;
+    pub(crate) const BEHAVIOR_NOTE: i32 = 19;
     pub(crate) const CHAR: i32 = 24;
 }
 
@@ -72,7 +81,8 @@ pub(super) fn cudnn() -> Option<&'static Cudnn> {
 }
 
 impl Cudnn {
-    fn open(card: &str) -> Option<Self> {
+    /// The real cuDNN with this description of a card, if it is loaded and new enough.
+    pub(super) fn open(card: &str) -> Option<Self> {
         // SAFETY: a C string; PyTorch has loaded the library, whose functions have the types of `cudnn_graph.h`.
         let mut real = unsafe {
             let library = libc::dlopen(NAME.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);

@@ -23,8 +23,7 @@ mod name {
     pub(super) const ENGINE_GLOBAL_INDEX: i32 = 1301;
 }
 
-/// `CUDNN_TYPE_INT64`.
-const INT64: i32 = 3;
+const INT64: i32 = attribute_type::INT64;
 
 /// What an attribute holds.
 #[derive(Debug, Clone)]
