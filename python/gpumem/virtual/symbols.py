@@ -58,7 +58,7 @@ def _left_to_real(device: Path) -> set[str]:
 def main() -> int:
     """Print the symbols, one a line with who needs it; exit code 1 if there are any, 2 on an error."""
     try:
-        torch = installed.torch()
+        torch = installed.torch(any_version=True)
         found = missing(libraries_of(torch.folder))
     except GpumemError as error:
         print(f"error: {error}", file=sys.stderr)
