@@ -91,12 +91,11 @@ def train_one_epoch(
 ) -> None:
     model.train()
     loss_meter, top1 = Smoothed(), Smoothed()
-    for i, (image, target) in enumerate(loader):
+    for i, batch in enumerate(loader):
         start = time.time()
-        image = image.cuda(non_blocking=True)
+        image, target = (tensor.cuda(non_blocking=True) for tensor in batch)
         if args.channels_last:
             image = image.to(memory_format=torch.channels_last)
-        target = target.cuda(non_blocking=True)
         with torch.amp.autocast("cuda", enabled=scaler is not None):
             output = model(image)
             loss = criterion(output, target)

@@ -1,4 +1,4 @@
-"""A GPT in the shape of nanoGPT's model: pre-norm blocks, tied embedding, PyTorch's attention; also with checkpoints."""
+"""A GPT in the shape of nanoGPT's: pre-norm blocks, tied embedding, PyTorch's attention; also with checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains with CUDA graphs. Argument: `callables` (make_graphed_callables), `capture` (a whole step), or `pool` (shared)."""
+"""CUDA graphs. Argument: `callables` (make_graphed_callables), `capture` (a whole step), or `pool` (a shared one)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Lightning module trained by Lightning's Trainer: 16-bit precision, accumulation, clipping, validation, checkpoints."""
+"""A module trained by Lightning's Trainer: 16-bit precision, accumulation, clipping, validation, checkpoints."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def main(args: argparse.Namespace, file: str) -> None:
     if together:
         dist.init_process_group("nccl")
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    torch.manual_seed(1337 + int(os.environ.get("RANK", 0)))
+    rank = int(os.environ.get("RANK", "0"))
+    torch.manual_seed(1337 + rank)
     size = Size(layers=args.layers)
     model: nn.Module = Gpt(size)
     model.to("cuda")
@@ -65,7 +66,8 @@ def main(args: argparse.Namespace, file: str) -> None:
         model = nn.parallel.DistributedDataParallel(model, device_ids=[int(os.environ["LOCAL_RANK"])])
     bf16 = torch.amp.autocast("cuda", dtype=torch.bfloat16)
     best = 1e9
-    x, y = batch_of(file, size, args.batch_size)
+    if args.prefetch:
+        ahead = batch_of(file, size, args.batch_size)
     for step in range(args.steps):
         for group in optimizer.param_groups:
             group["lr"] = rate(step, args.steps)
@@ -83,10 +85,13 @@ def main(args: argparse.Namespace, file: str) -> None:
         for micro in range(args.accumulate):
             last = micro == args.accumulate - 1
             quiet = model.no_sync() if together and not last else contextlib.nullcontext()
+            x, y = ahead if args.prefetch else batch_of(file, size, args.batch_size)
             with quiet:
                 with bf16:
-                    loss = loss_of(model(x), y) / args.accumulate
-                x, y = batch_of(file, size, args.batch_size)
+                    logits = model(x)
+                    loss = loss_of(logits, y) / args.accumulate
+                if args.prefetch:
+                    ahead = batch_of(file, size, args.batch_size)
                 loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -94,7 +99,7 @@ def main(args: argparse.Namespace, file: str) -> None:
         print(f"step {step}: loss {loss.item() * args.accumulate:.4f}", flush=True)
     stats = torch.cuda.memory_stats()
     peaks = {name: stats[f"{name}_bytes.all.peak"] for name in ("requested", "allocated", "reserved")}
-    print(json.dumps({"rank": int(os.environ.get("RANK", 0)), **peaks}), flush=True)
+    print(json.dumps({"rank": rank, **peaks}), flush=True)
     if together:
         dist.destroy_process_group()
 
@@ -105,8 +110,8 @@ if __name__ == "__main__":
     parser.add_argument("--accumulate", type=int, default=2)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--evaluate", action="store_true")
-    parser.add_argument("--compile", action="store_true")
+    for flag in ("--prefetch", "--evaluate", "--compile"):
+        parser.add_argument(flag, action="store_true")
     with tempfile.TemporaryDirectory() as folder:
         tokens = np.random.default_rng(0).integers(0, Size().words, 20_000, dtype=np.uint16)
         tokens.tofile(f"{folder}/train.bin")

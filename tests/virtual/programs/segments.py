@@ -1,4 +1,4 @@
-"""Batches of changing length, whose blocks fragment fixed segments; PYTORCH_CUDA_ALLOC_CONF decides what is reserved."""
+"""Batches of changing length, which fragment plain segments; PYTORCH_CUDA_ALLOC_CONF decides what is reserved."""
 
 from __future__ import annotations
 

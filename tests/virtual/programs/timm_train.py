@@ -87,8 +87,8 @@ def main(args: argparse.Namespace) -> None:
             model.train()
             optimizer.zero_grad()
             losses = AverageMeter()
-            for index, (images, target) in enumerate(training):
-                images, target = mixup(images, target)
+            for index, batch in enumerate(training):
+                images, target = mixup(*batch)
                 if args.channels_last:
                     images = images.contiguous(memory_format=torch.channels_last)
                 update = (index + 1) % args.accumulate == 0
