@@ -124,7 +124,16 @@ class Result:
 def _tests(python: Path, variables: dict[str, str], *selection: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *selection]
+        command: list[str | Path] = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+            *selection,
+        ]
         # The tests look for files left behind in the folder for temporary files, which others use too.
         subprocess.run(command, cwd=ROOT, check=False, env={**variables, "TMPDIR": folder})
         return outcome(report)

@@ -61,7 +61,7 @@ SCRIPTS = (
         "transformers' Trainer: BERT, fp16, accumulation, saved",
         ("hf_trainer.py", "bert", "--precision", "fp16", "--layers", "6", "--save"),
     ),
-    Script("Lightning: 16-bit, accumulation, SWA", ("lightning_fit.py",)),
+    Script("Lightning: 16-bit, accumulation, averaged weights", ("lightning_fit.py",)),
     Script("Lightning: DDP on 2", ("lightning_fit.py", "--devices", "2", "--strategy", "ddp"), gpus=2),
     Script("nanoGPT: bf16, fused AdamW, accumulation", ("nanogpt.py", "--prefetch", "--evaluate")),
     Script("nanoGPT: torch.compile", ("nanogpt.py", "--compile", "--layers", "1", "--accumulate", "1", "--steps", "2")),

@@ -8,7 +8,7 @@ import pytest
 
 from gpumem.errors import VirtualDeviceError
 from gpumem.virtual import installed, symbols
-from gpumem.virtual.elf import dynamic_symbols
+from gpumem.virtual.elf import DynamicSymbols, dynamic_symbols
 from gpumem.virtual.environment import Device, environment
 
 
@@ -90,6 +90,12 @@ def test_a_missing_entry_point_is_named(programs: Path, monkeypatch: pytest.Monk
     found = symbols.missing(symbols.libraries_of(installed.torch().folder))
     assert "libtorch_cuda.so" in found["cudnnGetErrorString"]
     assert "cudaMalloc" not in found
+
+
+def test_driver_functions_that_the_allocator_looks_up_are_seen(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "dynamic_symbols", lambda file: DynamicSymbols(frozenset(), frozenset()))
+    found = symbols.missing(symbols.libraries_of(installed.torch().folder))
+    assert found["cuMemCreate"] == found["nvmlInit_v2"] == ["libc10_cuda.so"]
 
 
 def test_other_files_are_not_read_as_libraries(tmp_path: Path) -> None:

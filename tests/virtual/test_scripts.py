@@ -13,6 +13,7 @@ import torch
 import torchvision
 
 import gpumem
+from gpumem import virtual
 from gpumem.virtual import RunReport
 from tests.virtual.script_list import PROGRAMS, SCRIPTS, Script
 from tests.virtual.scripts import printed, row, run
@@ -143,6 +144,25 @@ def test_trainers_run(packages: tuple[str, ...], command: str, steps: int) -> No
     report, _ = _finished(*command.split())
     assert report.optimizer_steps == steps
     assert any(read.scalars for read in report.host_reads)
+
+
+@pytest.mark.usefixtures("virtual_gpu")
+def test_batch_norm_without_momentum_counts_at_least_one_batch(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "from torch.optim.swa_utils import AveragedModel, update_bn\n"
+        "norm = torch.nn.BatchNorm2d(8).cuda()\n"
+        "update_bn([torch.zeros(2, 8, 4, 4)] * 2, AveragedModel(norm), 'cuda')\n"
+        "print(float(norm.num_batches_tracked))\n"
+    )
+    report = virtual.run([str(program)], gpu=CARD)
+    assert (report.outcome, report.message) == ("finished", "")
+    # The reads are what they were: two by batch norm, one by the program.
+    assert sorted((read.site.rpartition(":")[2], read.reads) for read in report.host_reads) == [
+        ("4 <module>", 2),
+        ("5 <module>", 1),
+    ]
 
 
 def test_every_program_of_the_list_exists_and_has_a_name_of_its_own() -> None:

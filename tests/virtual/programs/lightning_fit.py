@@ -1,4 +1,6 @@
-"""A module trained by Lightning's Trainer: 16-bit precision, accumulation, clipping, validation, checkpoints."""
+"""A module trained by Lightning's Trainer: 16-bit precision, accumulation, clipping, averaged
+weights, validation, checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, StochasticWeightAveraging
+from lightning.pytorch.callbacks import EMAWeightAveraging, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -62,7 +64,7 @@ def main(args: argparse.Namespace) -> None:
         checkpoints = ModelCheckpoint(f"{folder}/best", monitor="val_loss", save_last=True)
         callbacks: list[Any] = [checkpoints, LearningRateMonitor("step")]
         if args.devices == 1:
-            callbacks.append(StochasticWeightAveraging(1e-2, swa_epoch_start=1))
+            callbacks.append(EMAWeightAveraging(decay=0.99))
         trainer = lightning.Trainer(
             accelerator="gpu",
             devices=args.devices,
