@@ -124,16 +124,8 @@ class Result:
 def _tests(python: Path, variables: dict[str, str], *selection: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command: list[str | Path] = [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--junitxml={report}",
-            *selection,
-        ]
+        options = ("-q", "-p", "no:cacheprovider", f"--junitxml={report}")
+        command = (str(python), "-m", "pytest", *options, *selection)
         # The tests look for files left behind in the folder for temporary files, which others use too.
         subprocess.run(command, cwd=ROOT, check=False, env={**variables, "TMPDIR": folder})
         return outcome(report)

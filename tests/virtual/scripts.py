@@ -33,7 +33,7 @@ _HEAD = """# Training scripts on the virtual GPU
 
 Each program of `tests/virtual/programs` is written in the shape of a public script and runs as it would on a real card,
 by `gpumem run`. With several processes a peak is the largest of any of them (PyTorch's three as the processes
-print them, `-` where they do not). "Settled": the optimizer step after which no peak rose, of all steps. "Reads": how
+print them, else the first process's). "Settled": the optimizer step after which no peak rose, of all steps. "Reads": how
 often the host read values (they were zeros), and of those single numbers, on which branches may hang; both of the
 first process. "s": time of the program on a busy machine with two cores, worker processes and compilers included.
 
@@ -108,14 +108,14 @@ def _summary() -> int:
 
 
 def _peaks(report: RunReport, lines: list[str]) -> list[str]:
-    """The four quantities as text."""
+    """The four quantities as text: PyTorch's three as the processes printed them, else those of the first process."""
     device = max((use.device_peak_bytes for use in report.processes), default=0)
-    if len({use.process for use in report.processes}) <= 1 and report.devices:
-        own = [max(getattr(use, f"{name}_peak_bytes") for use in report.devices) for name in _QUANTITIES]
-        texts = [format_bytes(size) for size in own]
-    else:
-        ranks = [line for line in printed(lines) if "rank" in line]
-        texts = [format_bytes(max(int(str(rank[name])) for rank in ranks)) if ranks else "-" for name in _QUANTITIES]
+    ranks = [line for line in printed(lines) if "rank" in line]
+    texts = []
+    for name in _QUANTITIES:
+        peaks = [int(str(rank[name])) for rank in ranks]
+        peaks = peaks or [getattr(use, f"{name}_peak_bytes") for use in report.devices]
+        texts.append(format_bytes(max(peaks)) if peaks else "-")
     return [*texts, format_bytes(device)]
 
 

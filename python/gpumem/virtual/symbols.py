@@ -2,8 +2,8 @@
 
 They are answered by the real libraries, which find no driver; a program that reaches one fails or crashes there. A line
 in `rust/gpumem-vgpu/data` gives an entry point a default behaviour. Functions of the driver that the allocator looks up
-by name while it runs are in no symbol table; they are found among the strings of `libc10_cuda.so`, because older versions
-stop when one of them does not exist. `gpumem run --trace 1` names what other libraries look up.
+by name while it runs are in no symbol table; they are found among the strings of `libc10_cuda.so`, because older
+versions stop when one of them does not exist. `gpumem run --trace 1` names what other libraries look up.
 """
 
 from __future__ import annotations
