@@ -33,7 +33,7 @@ _HEAD = """# Training scripts on the virtual GPU
 
 Each program of `tests/virtual/programs` is written in the shape of a public script and runs as it would on a real card,
 by `gpumem run`. With several processes a peak is the largest of any of them (PyTorch's three as the processes
-print them, else the first process's). "Settled": the optimizer step after which no peak rose, of all steps. "Reads": how
+print them, else the first process's). "Settled": the optimizer step after which no peak rose, of all. "Reads": how
 often the host read values (they were zeros), and of those single numbers, on which branches may hang; both of the
 first process. "s": time of the program on a busy machine with two cores, worker processes and compilers included.
 
