@@ -43,7 +43,7 @@ class Average(torch.optim.swa_utils.AveragedModel):
     """Exponential moving average of the weights and buffers."""
 
     def __init__(self, model: nn.Module, decay: float, device: torch.device) -> None:
-        def average(old: torch.Tensor, new: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        def average(old: torch.Tensor, new: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
             return decay * old + (1 - decay) * new
 
         super().__init__(model, device, average, use_buffers=True)

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,7 +30,7 @@ def train(args: argparse.Namespace) -> None:
     size = Size(layers=args.layers)
     with torch.device("meta"):
         model = Gpt(size)
-    policy: dict[str, object] = {
+    policy: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
         "offload_policy": CPUOffloadPolicy() if args.offload else OffloadPolicy(),

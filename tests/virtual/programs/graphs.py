@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,13 +24,14 @@ def callables() -> None:
     """Forward and backward are graphs of their own; optimizer and an eager layer stand outside."""
     first, second, head = network(), network(), nn.Linear(WIDTH, WIDTH).cuda()
     x, _ = data()
-    first, second = torch.cuda.make_graphed_callables((first, second), ((x,), (x.clone().requires_grad_(),)))
-    parameters = [p for module in (first, second, head) for p in module.parameters()]
+    samples = ((x,), (x.clone().requires_grad_(),))
+    graphed: Any = torch.cuda.make_graphed_callables((first, second), samples)
+    parameters = [p for module in (*graphed, head) for p in module.parameters()]
     optimizer = torch.optim.SGD(parameters, 0.1)
     for _ in range(STEPS):
         x, target = data()
         optimizer.zero_grad(set_to_none=True)
-        nn.functional.mse_loss(head(second(first(x))), target).backward()
+        nn.functional.mse_loss(head(graphed[1](graphed[0](x))), target).backward()
         optimizer.step()
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
-class Classifier(lightning.LightningModule):
+class Classifier(lightning.LightningModule):  # type: ignore[misc]
     def __init__(self, width: int, classes: int = 10) -> None:
         super().__init__()
         self.save_hyperparameters()

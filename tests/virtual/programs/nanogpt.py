@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +58,7 @@ def main(args: argparse.Namespace, file: str) -> None:
     rank = int(os.environ.get("RANK", "0"))
     torch.manual_seed(1337 + rank)
     size = Size(layers=args.layers)
-    model: nn.Module = Gpt(size)
+    model: Any = Gpt(size)
     model.to("cuda")
     optimizer = optimizer_of(model)
     if args.compile:

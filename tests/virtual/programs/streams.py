@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 class Prefetcher:
     """Keeps one batch ahead of the training loop."""
 
-    def __init__(self, loader: DataLoader[Batch]) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self.loader, self.stream = loader, torch.cuda.Stream(priority=-1)
 
     def __iter__(self) -> Iterator[Batch]:

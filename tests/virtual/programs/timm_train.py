@@ -27,11 +27,9 @@ from timm.utils import (
 CLASSES = 100
 
 
-class Images(torchvision.datasets.FakeData):
+def images_of(count: int, size: int) -> Any:
     """Images of random numbers; timm's loader sets their `transform`."""
-
-    def __init__(self, count: int, size: int) -> None:
-        super().__init__(count, (3, size, size), CLASSES)
+    return torchvision.datasets.FakeData(count, (3, size, size), CLASSES)
 
 
 def validate(model: torch.nn.Module, loader: Any, criterion: torch.nn.Module, autocast: Any) -> dict[str, float]:
@@ -73,9 +71,9 @@ def main(args: argparse.Namespace) -> None:
     }
     count = args.batch_size * args.accumulate * args.updates
     training = create_loader(
-        Images(count, size), is_training=True, re_prob=0.25, auto_augment="rand-m9-mstd0.5", **common
+        images_of(count, size), is_training=True, re_prob=0.25, auto_augment="rand-m9-mstd0.5", **common
     )
-    testing = create_loader(Images(args.batch_size + 1, size), is_training=False, **common)
+    testing = create_loader(images_of(args.batch_size + 1, size), is_training=False, **common)
     scheduler, epochs = create_scheduler_v2(optimizer, sched="cosine", num_epochs=1, warmup_epochs=0)
     train_loss, test_loss = SoftTargetCrossEntropy().cuda(), torch.nn.CrossEntropyLoss().cuda()
     second_order = getattr(optimizer, "is_second_order", False)
