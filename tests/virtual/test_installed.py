@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import platform
 import sys
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_other_versions_are_refused_unless_asked_for(
 
 
 def test_without_pytorch_there_is_nothing_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(VirtualDeviceError, match="PyTorch is not installed"):
         installed.torch()
 

@@ -17,7 +17,7 @@ LIBRARY = Path(__file__).parent / "lib" / "libgpumem_vgpu.so"
 
 MACHINES = ("x86_64", "aarch64")
 OLDEST_TORCH, NEWEST_TORCH = (2, 4), (2, 14)
-"""Versions that the device was tried with (benchmarks/results/versions.md)."""
+"""Versions that the device was tried with (`tools/check_virtual_versions.py`)."""
 
 CUDA_RELEASES = (12, 13)
 """Major versions of CUDA whose libraries the device stands in for."""
