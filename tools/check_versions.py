@@ -28,14 +28,14 @@ def _run(*command: str | Path) -> None:
     subprocess.run([str(part) for part in command], check=True, cwd=ROOT)
 
 
-def _environment(directory: Path, version: str) -> Path:
-    """The interpreter of the environment with this torch, made if it is missing."""
+def environment(directory: Path, version: str, packages: tuple[str, ...]) -> Path:
+    """The interpreter of the environment with this torch and these packages, made if it is missing."""
     place = directory / f"torch-{version}"
     python = place / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     complete = place / "complete"
     if not complete.exists():
         venv.create(place, with_pip=True, clear=True)
-        _run(python, "-m", "pip", "install", "--quiet", f"torch=={version}", *VERSIONS[version], *TOOLS)
+        _run(python, "-m", "pip", "install", "--quiet", f"torch=={version}", *packages)
         complete.touch()
     return python
 
@@ -54,7 +54,7 @@ def main() -> int:
         _run("maturin", "build", "--release", "--locked", "--out", wheels)
         (wheel,) = Path(wheels).glob("*.whl")
         for version in arguments.versions:
-            python = _environment(arguments.environments, version)
+            python = environment(arguments.environments, version, (*VERSIONS[version], *TOOLS))
             _run(python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
             _run(python, "-m", "pip", "install", "--quiet", wheel)
             print(f"torch {version}", flush=True)

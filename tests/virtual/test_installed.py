@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import platform
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from gpumem.errors import VirtualDeviceError
 from gpumem.virtual import installed, symbols
-from gpumem.virtual.elf import dynamic_symbols
+from gpumem.virtual.elf import DynamicSymbols, dynamic_symbols
 from gpumem.virtual.environment import Device, environment
 
 
@@ -38,12 +39,44 @@ def test_the_installed_torch_is_read_and_not_imported(monkeypatch: pytest.Monkey
     ("text", "message"),
     [
         ("__version__ = '2.8.0+cpu'\ncuda: Optional[str] = None\n", "built without CUDA"),
-        ("__version__ = '1.13.1+cu117'\ncuda: Optional[str] = '11.7'\n", "older than 2.4"),
+        ("__version__ = '2.8.0'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4.4'\n", "for ROCm 6.4.4, not"),
+        ("", "does not say which PyTorch"),
     ],
 )
-def test_other_builds_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str) -> None:
+@pytest.mark.parametrize("any_version", [False, True])
+def test_other_builds_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str, any_version: bool
+) -> None:
     _fake_torch(monkeypatch, tmp_path, text)
     with pytest.raises(VirtualDeviceError, match=message):
+        installed.torch(any_version=any_version)
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "message"),
+    [
+        ("1.13.1+cu117", "11.7", "older than 2.4"),
+        ("2.3.1+cu121", "12.1", "older than 2.4"),
+        ("2.15.0.dev20270101+cu130", "13.0", "newer than 2.14"),
+        ("3.0.0", "13.0", "newer than 2.14"),
+        ("2.7.1+cu118", "11.8", "CUDA 11.8; the virtual GPU stands in for the libraries of CUDA 12 and 13"),
+    ],
+)
+def test_other_versions_are_refused_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, cuda: str, message: str
+) -> None:
+    _fake_torch(monkeypatch, tmp_path, f"__version__ = '{version}'\ncuda: Optional[str] = '{cuda}'\n")
+    with pytest.raises(VirtualDeviceError, match=message) as caught:
+        installed.torch()
+    assert "GPUMEM_ANY_TORCH=1" in caught.value.hint
+    assert installed.torch(any_version=True).version == version
+    monkeypatch.setenv(installed.ANY_TORCH, "1")
+    assert installed.torch().version == version
+
+
+def test_without_pytorch_there_is_nothing_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(VirtualDeviceError, match="PyTorch is not installed"):
         installed.torch()
 
 
@@ -58,6 +91,12 @@ def test_a_missing_entry_point_is_named(programs: Path, monkeypatch: pytest.Monk
     found = symbols.missing(symbols.libraries_of(installed.torch().folder))
     assert "libtorch_cuda.so" in found["cudnnGetErrorString"]
     assert "cudaMalloc" not in found
+
+
+def test_driver_functions_that_the_allocator_looks_up_are_seen(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "dynamic_symbols", lambda file: DynamicSymbols(frozenset(), frozenset()))
+    found = symbols.missing(symbols.libraries_of(installed.torch().folder))
+    assert found["cuMemCreate"] == found["nvmlInit_v2"] == ["libc10_cuda.so"]
 
 
 def test_other_files_are_not_read_as_libraries(tmp_path: Path) -> None:

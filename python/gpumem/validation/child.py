@@ -20,6 +20,7 @@ from gpumem.validation.device_memory import device_memory
 from gpumem.validation.job import Package
 from gpumem.validation.measured_loop import clean, measure
 from gpumem.validation.measurement import DeviceFacts
+from gpumem.virtual.counts import count_from_one
 
 _ORPHANED = 3
 
@@ -40,6 +41,8 @@ def serve(on: str, index: int, virtual: bool, lifeline: int) -> None:
     if not torch.cuda.is_available() or index >= torch.cuda.device_count():
         _say(answers, {"error": f"PyTorch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices"})
         return
+    if virtual:
+        count_from_one()
     memory, driver = device_memory(index, virtual=virtual)
     torch.zeros(1, device="cuda")
     clean()

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from gpumem.virtual.control import Control
+from gpumem.virtual.counts import count_from_one
 from gpumem.virtual.held_memory import held_memory, record_call_sites
 from gpumem.virtual.host_reads import HostReads
 from gpumem.virtual.peaks import Peaks
@@ -37,6 +38,7 @@ def main() -> int:
     report_file, snapshot_file, *program = sys.argv[1:]
     torch = importlib.import_module("torch")
     control, peaks, reads = Control(), Peaks(torch), _reads(torch)
+    count_from_one()
     if snapshot_file:
         torch.cuda.memory._record_memory_history(max_entries=_SNAPSHOT_ENTRIES)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import re
 import sys
@@ -15,12 +16,22 @@ LIBRARY = Path(__file__).parent / "lib" / "libgpumem_vgpu.so"
 """Built by `rust/gpumem-py/build.rs` and shipped in the wheel."""
 
 MACHINES = ("x86_64", "aarch64")
-OLDEST_TORCH = (2, 4)
-"""The oldest version the device was tried with; `symbols` names what another one would miss."""
+OLDEST_TORCH, NEWEST_TORCH = (2, 4), (2, 14)
+"""Versions that the device was tried with (`tools/check_virtual_versions.py`)."""
+
+CUDA_RELEASES = (12, 13)
+"""Major versions of CUDA whose libraries the device stands in for."""
+
+ANY_TORCH = "GPUMEM_ANY_TORCH"
+"""Environment variable: `1` tries a PyTorch or CUDA of another version too."""
 
 _TORCH_HINT = "pip install torch from an index with CUDA builds; a driver or a GPU is not needed"
+_ANY_HINT = (
+    f"{ANY_TORCH}=1 tries it all the same; `python -m gpumem.virtual.symbols` names the entry points it would miss"
+)
 _VERSION = re.compile(r"^__version__ = '([^']+)'", re.MULTILINE)
 _CUDA = re.compile(r"^cuda(?:: *[^=]+)? = '([0-9.]+)'", re.MULTILINE)
+_HIP = re.compile(r"^hip(?:: *[^=]+)? = '([^']+)'", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -62,11 +73,15 @@ def library() -> Path:
     return LIBRARY
 
 
-def torch() -> InstalledTorch:
+def torch(*, any_version: bool = False) -> InstalledTorch:
     """The installed PyTorch, looked at without importing it.
 
+    Args:
+        any_version: Also one that the device was never tried with.
+
     Raises:
-        VirtualDeviceError: if there is none, or it was built without CUDA or is too old.
+        VirtualDeviceError: if there is none, it was built without CUDA, or its version is unknown and neither
+            `any_version` nor the environment variable `GPUMEM_ANY_TORCH` allows that.
     """
     try:
         found = importlib.util.find_spec("torch")
@@ -76,16 +91,45 @@ def torch() -> InstalledTorch:
     if found is None or found.origin is None:
         raise VirtualDeviceError("PyTorch is not installed", _TORCH_HINT)
     folder = Path(found.origin).parent
-    text = (folder / "version.py").read_text(encoding="utf-8")
-    version, cuda = _VERSION.search(text), _CUDA.search(text)
+    file = folder / "version.py"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    version, cuda, hip = _VERSION.search(text), _CUDA.search(text), _HIP.search(text)
     if version is None:
-        raise VirtualDeviceError(f"{folder / 'version.py'} does not say which PyTorch it is")
+        raise VirtualDeviceError(f"{file} does not say which PyTorch it is")
+    if hip is not None:
+        raise VirtualDeviceError(f"PyTorch {version[1]} was built for ROCm {hip[1]}, not for CUDA", _TORCH_HINT)
     if cuda is None:
         raise VirtualDeviceError(f"PyTorch {version[1]} was built without CUDA", _TORCH_HINT)
-    if _numbers(version[1]) < OLDEST_TORCH:
-        oldest = ".".join(map(str, OLDEST_TORCH))
-        raise VirtualDeviceError(f"PyTorch {version[1]} is older than {oldest}, the oldest the virtual GPU knows")
-    return InstalledTorch(version[1], _numbers(cuda[1]), folder)
+    installed = InstalledTorch(version[1], _numbers(cuda[1]), folder)
+    if not any_version and os.environ.get(ANY_TORCH) != "1":
+        _check_versions(installed)
+    return installed
+
+
+def _check_versions(installed: InstalledTorch) -> None:
+    number = _numbers(installed.version)
+    if number < OLDEST_TORCH:
+        raise VirtualDeviceError(
+            f"PyTorch {installed.version} is older than {_text(OLDEST_TORCH)}, the oldest that the virtual GPU knows",
+            _ANY_HINT,
+        )
+    if number > NEWEST_TORCH:
+        raise VirtualDeviceError(
+            f"PyTorch {installed.version} is newer than {_text(NEWEST_TORCH)}, the newest that the virtual GPU was "
+            "tried with",
+            _ANY_HINT,
+        )
+    if installed.cuda[0] not in CUDA_RELEASES:
+        known = " and ".join(map(str, CUDA_RELEASES))
+        raise VirtualDeviceError(
+            f"PyTorch {installed.version} was built with CUDA {_text(installed.cuda)}; the virtual GPU stands in for "
+            f"the libraries of CUDA {known}",
+            _ANY_HINT,
+        )
+
+
+def _text(numbers: tuple[int, int]) -> str:
+    return ".".join(map(str, numbers))
 
 
 def _numbers(version: str) -> tuple[int, int]:

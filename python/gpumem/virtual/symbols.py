@@ -1,8 +1,9 @@
 """`python -m gpumem.virtual.symbols`: CUDA entry points that the installed PyTorch needs and the device does not have.
 
 They are answered by the real libraries, which find no driver; a program that reaches one fails or crashes there. A line
-in `rust/gpumem-vgpu/data` gives an entry point a default behaviour. Functions that PyTorch looks up by name while it
-runs are not in any symbol table: `gpumem run --trace 1` names those.
+in `rust/gpumem-vgpu/data` gives an entry point a default behaviour. Functions of the driver that the allocator looks up
+by name while it runs are in no symbol table; they are found among the strings of `libc10_cuda.so`, because older
+versions stop when one of them does not exist. `gpumem run --trace 1` names what other libraries look up.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _CUDA = re.compile(
 _FILE_IO = re.compile(r"cuFile[A-Z]\w*")
 """GPUDirect Storage: reads files into device memory, which nothing does here."""
 
+_LOOKED_UP = re.compile(rb"\0((?:cu|nvml)[A-Z]\w+)(?=\0)")
+_LOOKING_UP = "libc10_cuda.so"
+
 _COMPANIONS = ("torchvision", "torchaudio")
 _TEXT_ROOM = 1 << 16
 
@@ -35,7 +39,10 @@ def missing(libraries: Iterable[Path]) -> dict[str, list[str]]:
     known = dynamic_symbols(device).provided | _left_to_real(device)
     found: dict[str, list[str]] = {}
     for library in libraries:
-        for symbol in dynamic_symbols(library).needed - known:
+        needed = dynamic_symbols(library).needed
+        if library.name == _LOOKING_UP:
+            needed |= {name.decode() for name in _LOOKED_UP.findall(library.read_bytes())}
+        for symbol in needed - known:
             if _CUDA.fullmatch(symbol) and not _FILE_IO.fullmatch(symbol):
                 found.setdefault(symbol, []).append(library.name)
     return {symbol: sorted(found[symbol]) for symbol in sorted(found)}
@@ -58,7 +65,7 @@ def _left_to_real(device: Path) -> set[str]:
 def main() -> int:
     """Print the symbols, one a line with who needs it; exit code 1 if there are any, 2 on an error."""
     try:
-        torch = installed.torch()
+        torch = installed.torch(any_version=True)
         found = missing(libraries_of(torch.folder))
     except GpumemError as error:
         print(f"error: {error}", file=sys.stderr)
