@@ -3,6 +3,7 @@
 mod errors;
 mod gpus;
 mod regions;
+mod replay;
 mod report;
 mod setting;
 mod spec;
@@ -16,6 +17,8 @@ mod _core {
     use crate::gpus::{GpuProfile, find_gpu, gpus};
     #[pymodule_export]
     use crate::regions::RegionSpace;
+    #[pymodule_export]
+    use crate::replay::replay_history;
     #[pymodule_export]
     use crate::report::{Quantity, Report};
     #[pymodule_export]
