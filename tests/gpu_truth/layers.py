@@ -190,4 +190,5 @@ def small_llama() -> Made:
     )
     config.use_cache = False
     ids = ((1024,), torch.int64)
-    return LlamaForCausalLM(config), {"input_ids": ids, "labels": ids}
+    with torch.device("meta"):
+        return LlamaForCausalLM(config), {"input_ids": ids, "labels": ids}

@@ -1,6 +1,6 @@
 """Records what a GPU does in memory, in one call.
 
-    python -m tests.gpu_truth.record --out DIR [--seconds 400] [--only TEXT] [--again]
+    python -m tests.gpu_truth.record --out DIR [--seconds 400] [--only TEXT ...] [--again]
 
 On a machine with a CUDA card and PyTorch; torchvision, timm and transformers are used where they are installed. Under
 `gpumem run --gpu h200 -m tests.gpu_truth.record ...` it is a rehearsal. Every thing to record runs in another process,
@@ -15,7 +15,7 @@ import importlib.metadata
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -161,13 +161,13 @@ def _said(line: Line) -> str:
     return f"{measured['outcome']}, {text}, outside {last['outside_bytes'] / MIB:.0f} MiB{time_text}"
 
 
-def record(folder: Path, seconds: float, *, only: str = "", again: bool = False) -> int:
+def record(folder: Path, seconds: float, *, only: Sequence[str] = (), again: bool = False) -> int:
     """Record into `folder`.
 
     Args:
         folder: Where; what is there is not recorded again.
         seconds: Time for everything.
-        only: Text in the names of what is recorded.
+        only: Texts, of which the names of what is recorded have one; none for everything.
         again: Whether what failed before is tried once more.
 
     Returns:
@@ -187,7 +187,7 @@ def record(folder: Path, seconds: float, *, only: str = "", again: bool = False)
             raise RecordingError(card["error"])
         writer = Writer(folder, {**card, "libraries": _versions()})
         print(f"{card['name']}, torch {card['torch']}, driver {card['driver'] or 'virtual'}", flush=True)
-        wanted = [item for item in recorder.items() if only in item.name]
+        wanted = [item for item in recorder.items() if not only or any(text in item.name for text in only)]
         skipped = [item.name for item in wanted if _missing(item.case)]
         todo = [
             item
@@ -232,7 +232,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu_truth.record", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--again", action="store_true")
     arguments = parser.parse_args(argv)
     try:
