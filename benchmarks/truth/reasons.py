@@ -74,3 +74,6 @@ BRACKET_REASONS: dict[str, str] = {
     "sequencer2d_l": "LSTM: the size of cuDNN's reserve needs a live handle; trained at 96 in the other layout",
 }
 """By model of `timm_train_brackets.csv`: rows that miss."""
+
+XMEM_REASONS: dict[tuple[str, ...], str] = {}
+"""Models to the reason why their runs miss."""
