@@ -1,7 +1,7 @@
 """gpumem's estimator and its virtual GPU against the runs published with xMem (RTX 3060 and 4060, NVML).
 
-    python -m benchmarks.truth_xmem run [models ...] [--again failed|all]    resumable; target/truth_xmem.jsonl
-    python -m benchmarks.truth_xmem summary                                  writes benchmarks/results/truth_xmem.md
+python -m benchmarks.truth_xmem run [models ...] [--again failed|all]    resumable; target/truth_xmem.jsonl
+python -m benchmarks.truth_xmem summary                                  writes benchmarks/results/truth_xmem.md
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def _card(row: Row) -> str:
 def rows_by_key() -> dict[str, Row]:
     """Rows by what tells them apart; a repeated run (one pair) is asked once."""
     rows = read_rows(SHARED_TRUTH / "xmem_runs.csv")
-    return {f"{row['generation']} {row['model']} {row['optimizer']} {row['batch']} on {_card(row)}": row for row in rows}
+    return {
+        f"{row['generation']} {row['model']} {row['optimizer']} {row['batch']} on {_card(row)}": row for row in rows
+    }
 
 
 def measure(row: Row, session: Callable[[str], Session]) -> dict[str, Any]:
@@ -130,7 +132,9 @@ def _tables(done: Pairs) -> list[str]:
         lines += [_rows_of(name, chosen, ask) for name, ask in WAYS.items()]
         for rival in ("xmem", "dnnmem"):
             column = f"{rival}_estimate_bytes"
-            lines.append(_line(f"{rival} (as published)", [_percent(row, int(row[column])) for row, _ in chosen if row[column]]))
+            lines.append(
+                _line(f"{rival} (as published)", [_percent(row, int(row[column])) for row, _ in chosen if row[column]])
+            )
         lines.append("")
     return lines
 
@@ -140,12 +144,12 @@ def _full(done: Pairs) -> list[str]:
     rows = [(row, result["fits"], result["virtual"]["outcome"]) for row, result in done]
     ran = [(fits, outcome) for row, fits, outcome in rows if row["oom"] == "false"]
     full = [(fits, outcome) for row, fits, outcome in rows if row["oom"] == "true"]
+    refused = sum(outcome == "out of memory" for _, outcome in full)
     return [
         "| on the card | rows | gpumem.estimate says so | virtual GPU says so |",
         "|---|---|---|---|",
         f"| ran | {len(ran)} | {sum(bool(fits) for fits, _ in ran)} | {sum(outcome == 'ran' for _, outcome in ran)} |",
-        f"| out of memory | {len(full)} | {sum(not fits for fits, _ in full)} | "
-        f"{sum(outcome == 'out of memory' for _, outcome in full)} |",
+        f"| out of memory | {len(full)} | {sum(not fits for fits, _ in full)} | {refused} |",
     ]
 
 
@@ -159,7 +163,11 @@ def _row(key: str, row: Row, result: dict[str, Any]) -> str:
     if device == "ran":
         device = f"{virtual['reserved_bytes'] / MIB:,.0f}"
         device += "" if row["oom"] == "true" else f" ({_percent(row, virtual['reserved_bytes']):+.1f} %)"
-    rival = "" if not row["xmem_estimate_bytes"] or row["oom"] == "true" else f"{_percent(row, int(row['xmem_estimate_bytes'])):+.1f} %"
+    rival = (
+        ""
+        if not row["xmem_estimate_bytes"] or row["oom"] == "true"
+        else f"{_percent(row, int(row['xmem_estimate_bytes'])):+.1f} %"
+    )
     said = f"{measured:,.0f}" + (", then out of memory" if row["oom"] == "true" else "")
     return (
         f"| {key} | {result['position']} | {said} | {likely:,.0f} | {low:,.0f} to {high:,.0f} | {error} | {start} | "
@@ -179,12 +187,12 @@ def summary(journal: Journal) -> str:
         "# The runs published with xMem",
         "",
         f"`python -m benchmarks.truth_xmem run`, then `summary`: {len(done)} of {len(rows)} different rows of",
-        "`shared/truth/xmem_runs.csv` (recipe and doubts in `xmem_recipe.md`): training on an RTX 3060 or 4060, peak of",
-        "NVML's figure for the card less its first sample. **The context is in that first sample** (an inference of the",
-        "recipe's), so what is compared is the peak of reserved bytes, without any context: kernels that are loaded later",
-        "and the libraries' own memory are in the measurement and not in ours, which puts us below. torch 2.3 or 2.6 with",
-        f"their cuDNN there, torch {torch.__version__} with its cuDNN here. Where gradients are zeroed in generation B is not",
-        f"stated: {UNSTATED}, the default of the stored code, is taken, and the other beside it.",
+        "`shared/truth/xmem_runs.csv` (recipe and doubts in `xmem_recipe.md`): training on an RTX 3060 or 4060, peak",
+        "of NVML's figure for the card less its first sample. **The context is in that first sample** (an inference of",
+        "the recipe's), so what is compared is the peak of reserved bytes, without a context: kernels that are loaded",
+        "later and the libraries' own memory are in the measurement and not in ours, which puts us below. torch 2.3 or",
+        f"2.6 with their cuDNN there, torch {torch.__version__} with its cuDNN here. Where gradients are zeroed in",
+        f"generation B is not stated: {UNSTATED}, the default of the stored code, is taken, and the other beside it.",
         "",
         *_tables(done),
         "## Out of memory",
@@ -199,7 +207,7 @@ def summary(journal: Journal) -> str:
         "",
         "## Rows",
         "",
-        "| run | zero_grad | measured MiB | estimate | low to high | error | zeroed at the start | virtual GPU | xMem's own |",
+        "| run | zero_grad | measured MiB | estimate | low to high | error | zeroed at start | virtual GPU | xMem |",
         "|---|---|---|---|---|---|---|---|---|",
         *(_row(key, rows[key], result) for key, result in kept.items()),
         "",

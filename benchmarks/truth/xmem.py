@@ -29,8 +29,12 @@ _GPT2: dict[str, dict[str, Any]] = {
 _OPT: dict[str, dict[str, Any]] = {
     "facebook/opt-125m": {"hidden_size": 768, "num_hidden_layers": 12, "ffn_dim": 3072, "num_attention_heads": 12},
     "facebook/opt-350m": {
-        **{"hidden_size": 1024, "num_hidden_layers": 24, "ffn_dim": 4096, "num_attention_heads": 16},
-        **{"word_embed_proj_dim": 512, "do_layer_norm_before": False},
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "ffn_dim": 4096,
+        "num_attention_heads": 16,
+        "word_embed_proj_dim": 512,
+        "do_layer_norm_before": False,
     },
 }
 
@@ -86,6 +90,9 @@ def _vision(constructor: str) -> nn.Module:
     classes = {"num_classes": 10} if "num_classes=10" in found[2] else {}
     if found[1] == "MNASNet":
         return on_meta(lambda: models.MNASNet(alpha=1.0, **classes))
+    if found[1].startswith("regnet"):
+        # Their widths are computed with tensors.
+        return models.get_model(found[1], **classes)
     return on_meta(lambda: models.get_model(found[1], **classes))
 
 

@@ -1,4 +1,4 @@
-"""On which real cards predictions were confirmed: `confirmed.txt`, which is written from the recordings in the tests."""
+"""On which real cards predictions were confirmed: `confirmed.txt`, written from the recordings in the tests."""
 
 from __future__ import annotations
 

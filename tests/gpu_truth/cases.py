@@ -1,4 +1,4 @@
-"""What is recorded: training and inference loops, single layers, largest batches, step times; the most valuable first."""
+"""What is recorded: training and inference loops, single layers, largest batches, step times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Case:
         model: A name for `gpumem.sources.resolve`.
         batch: Batch size.
         input: Shape of one sample as text; empty asks the model.
-        loss: What the model is trained on: `classes`, `pixels` (a class for each of the input's) or `own` (its `.loss`).
+        loss: What it is trained on: `classes`, `pixels` (a class for each of the input's) or `own` (its `.loss`).
         precision: As for `gpumem.estimate`, as are all below.
         optimizer: An optimizer of `torch.optim` as text.
         mode: `train` or `infer`.
@@ -182,7 +182,8 @@ BRACKETS = (
 )
 """True largest batches."""
 
-TIMES = tuple(case for case in LOOPS if case.mode == "train" and case.checkpoint) + (
+TIMES = (
+    *(case for case in LOOPS if case.mode == "train" and case.checkpoint),
     _own("hf:gpt2", 8, precision="amp-bf16"),
     _own("hf:gpt2", 8),
     _tv("resnet50", 64),

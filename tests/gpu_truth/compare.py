@@ -1,8 +1,8 @@
 """Recordings beside gpumem's predictions, as a table.
 
-    python -m tests.gpu_truth.compare            those of real cards under tests/data/gpu; writes
-                                                 benchmarks/results/real_gpu.md and python/gpumem/confirmed.txt
-    python -m tests.gpu_truth.compare DIR        any recording, a rehearsal's too; to standard output
+python -m tests.gpu_truth.compare            those of real cards under tests/data/gpu; writes
+                                             benchmarks/results/real_gpu.md and python/gpumem/confirmed.txt
+python -m tests.gpu_truth.compare DIR        any recording, a rehearsal's too; to standard output
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from tests.gpu_truth.recording import Line, Recording, read, recordings
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULT = REPOSITORY / "benchmarks" / "results" / "real_gpu.md"
 CONFIRMED = REPOSITORY / "python" / "gpumem" / "confirmed.txt"
-NOTHING = "Nothing has been recorded on a real card yet: tests/data/gpu is empty (CONTRIBUTING.md says how to record).\n"
+NOTHING = (
+    "Nothing has been recorded on a real card yet: tests/data/gpu is empty (CONTRIBUTING.md says how to record).\n"
+)
 MIB = 1 << 20
 KINDS = {"context": 2, "loop": len(LOOPS) + len(LAYERS), "bracket": len(BRACKETS), "times": len(TIMES)}
 
@@ -47,8 +49,8 @@ def text_of(recording: Recording, found: list[tuple[Line, Compared | str]]) -> s
         f"## {card['name']}, torch {card['torch']}",
         "",
         f"{what}; driver {card['driver'] or 'none'}, CUDA {card['cuda']}, cuDNN {card['cudnn']}, device bytes by",
-        f"{card['measured_by']}. Recorded: {counts}. {equal} of {len(differences)} histories replay exactly (ties between",
-        f"blocks by {rule}).",
+        f"{card['measured_by']}. Recorded: {counts}. {equal} of {len(differences)} histories replay exactly",
+        f"(ties between blocks by {rule}).",
         "",
         *(f"- differs: {name}: {text}" for name, text in differences.items() if text),
         *_contexts(recording),

@@ -13,17 +13,20 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _TAIL_BYTES = 600
 
 
-class Lost(Exception):
+class LostError(Exception):
     """The worker ended or does not answer; the text says how."""
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The time of the whole recording is up."""
 
 
@@ -48,14 +51,14 @@ class Hands:
         """Start a worker and return the first that it says.
 
         Raises:
-            Lost, OutOfTime: see there.
+            LostError, OutOfTimeError: see there.
         """
         self.close()
         theirs, lifeline = os.pipe()
         self._stack.callback(os.close, lifeline)
         mine, answers = os.pipe()
         self._answers = self._stack.enter_context(os.fdopen(mine, "rb"))
-        self._errors = self._stack.enter_context(tempfile.TemporaryFile())
+        self._errors = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.gpu_truth.worker", str(answers), str(theirs), self._task],
@@ -77,7 +80,7 @@ class Hands:
         """What a worker answers; one that leaves the device in use is ended.
 
         Raises:
-            Lost, OutOfTime: see there.
+            LostError, OutOfTimeError: see there.
         """
         if self._process is None:
             self.hello(seconds)
@@ -97,13 +100,13 @@ class Hands:
         if not ready:
             self.close()
             if until == self._deadline:
-                raise OutOfTime
-            raise Lost(f"timed out: no answer within {seconds:g} s")
+                raise OutOfTimeError
+            raise LostError(f"timed out: no answer within {seconds:g} s")
         line = self._answers.readline()
         if not line.endswith(b"\n"):
             how = self._ending()
             self.close()
-            raise Lost(how)
+            raise LostError(how)
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -126,7 +129,7 @@ class Hands:
         self._stack.close()
         self._process = None
 
-    def __enter__(self) -> Hands:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -19,7 +19,7 @@ Layout = list[tuple[int, int, int, bool]]
 _REQUEST, _FREE, _SEGMENT, _OTHER = range(4)
 
 
-class Unreplayable(ValueError):
+class UnreplayableError(ValueError):
     """The history has something in it that is not packed: expandable segments, frees that wait for another stream."""
 
 
@@ -27,19 +27,19 @@ def events_of(snapshot: dict[str, Any], device: int) -> tuple[list[Event], Layou
     """Events and final layout of `torch.cuda.memory._snapshot()`.
 
     Raises:
-        Unreplayable: see there.
+        UnreplayableError: see there.
     """
     events: list[Event] = []
     waiting = None
     for entry in snapshot["device_traces"][device]:
         action, address = entry["action"], entry.get("addr", 0)
         if waiting is not None and (action, address) != ("free_completed", waiting):
-            raise Unreplayable("a free waits for another stream")
+            raise UnreplayableError("a free waits for another stream")
         waiting = address if action == "free_requested" else None
         if action in ("alloc", "free_completed", "segment_alloc", "segment_free", "oom"):
             events.append((action, address, entry["size"], entry["stream"]))
         elif action not in ("free_requested", "snapshot"):
-            raise Unreplayable(f"an event {action!r}")
+            raise UnreplayableError(f"an event {action!r}")
     layout = [
         (segment["address"], block["address"], block["size"], block["state"] == "active_allocated")
         for segment in snapshot["segments"]
@@ -62,7 +62,7 @@ def pack(events: list[Event], last: Layout) -> dict[str, Any]:
         for start, number in live.items():
             if start <= address < start + segments[number][1]:
                 return number, address - start
-        raise Unreplayable(f"{address:#x} lies in no segment")
+        raise UnreplayableError(f"{address:#x} lies in no segment")
 
     for action, address, size, stream in events:
         if action == "alloc":
@@ -71,7 +71,7 @@ def pack(events: list[Event], last: Layout) -> dict[str, Any]:
             codes.append(4 * handed_out[address] + _REQUEST)
         elif action == "free_completed":
             if address not in handed_out:
-                raise Unreplayable(f"{address:#x} was handed out before the history begins")
+                raise UnreplayableError(f"{address:#x} was handed out before the history begins")
             codes.append(4 * handed_out.pop(address) + _FREE)
         elif action == "segment_alloc":
             live[address] = len(segments)

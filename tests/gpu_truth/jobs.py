@@ -18,7 +18,7 @@ from gpumem.validation.job import Job
 from tests.gpu_truth.cases import Case
 
 STEPS = 3
-"""The first makes the optimizer's state, the second starts with what the first left, the third must equal the second."""
+"""The first makes the optimizer's state, the second starts with what the first left, the third is the second again."""
 
 
 def built(case: Case) -> tuple[nn.Module, Any]:

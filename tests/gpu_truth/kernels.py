@@ -45,7 +45,9 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "first tensor": lambda: torch.zeros(1, device="cuda"),
     "elementwise": lambda: (_ones(1000) + 1).relu_(),
     "reduction": lambda: _ones(1000, 1000).sum(1).mean(),
-    "softmax, loss": lambda: _backward(functional.cross_entropy(_ones(64, 1000), torch.zeros(64, device="cuda").long())),
+    "softmax, loss": lambda: _backward(
+        functional.cross_entropy(_ones(64, 1000), torch.zeros(64, device="cuda").long())
+    ),
     "cuBLAS fp32": lambda: _backward(_ones(256, 256) @ _ones(256, 256)),
     "cuBLAS bf16": lambda: _backward(_ones(256, 256, dtype=torch.bfloat16) @ _ones(256, 256, dtype=torch.bfloat16)),
     "cuBLASLt fp16": lambda: _backward(

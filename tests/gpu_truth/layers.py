@@ -34,7 +34,7 @@ def _first(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def _recurrent(kind: type[nn.RNNBase], **more: Any) -> Callable[[], Made]:
+def _recurrent(kind: Any, **more: Any) -> Callable[[], Made]:
     return lambda: (Alone(kind(256, 512, batch_first=True, **more), _first), (128, 256))
 
 
@@ -111,7 +111,7 @@ class _Ctc(nn.Module):
         self.head = nn.Linear(64, 32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores = self.head(x).log_softmax(-1).transpose(0, 1)
+        scores: torch.Tensor = self.head(x).log_softmax(-1).transpose(0, 1)
         batch = x.shape[0]
         targets = torch.ones(batch, 16, dtype=torch.long, device=x.device)
         lengths = torch.full((batch,), x.shape[1], dtype=torch.long), torch.full((batch,), 16, dtype=torch.long)
@@ -130,7 +130,8 @@ class _Sorted(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         values = self.head(x)
-        return values.sort(-1).values.cumsum(-1) + values.topk(64, -1).values.sum(-1, keepdim=True)
+        result: torch.Tensor = values.sort(-1).values.cumsum(-1) + values.topk(64, -1).values.sum(-1, keepdim=True)
+        return result
 
 
 def sorted() -> Made:
@@ -164,11 +165,13 @@ class _Matrices(nn.Module):
 
 def _cholesky(x: torch.Tensor) -> torch.Tensor:
     # Far enough from singular whatever the weights are.
-    return torch.linalg.cholesky(x @ x.mT + 10 * torch.eye(x.shape[-1], device=x.device))
+    result: torch.Tensor = torch.linalg.cholesky(x @ x.mT + 10 * torch.eye(x.shape[-1], device=x.device))
+    return result
 
 
 def _fourier(x: torch.Tensor) -> torch.Tensor:
-    return torch.fft.rfft2(x).abs()
+    result: torch.Tensor = torch.fft.rfft2(x).abs()
+    return result
 
 
 def cholesky() -> Made:

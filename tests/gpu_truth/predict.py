@@ -26,15 +26,15 @@ predictions are fitted to the heuristics of one. On others' cards allocated byte
 (benchmarks/results/truth_measured.md)."""
 
 PLANS_RESERVED_PERCENT = 10.0
-"""Reserved bytes there: another workspace leaves other gaps. 8.0 % seen in the rehearsal (ResNet-50 with checkpoints on a
-virtual H200, with the real cuDNN's plans)."""
+"""Reserved bytes there: another workspace leaves other gaps. 8.0 % seen in the rehearsal (ResNet-50 with checkpoints on
+a virtual H200, with the real cuDNN's plans)."""
 
 VERSION_PERCENT = 2.0
-"""Other operations differ, and the card ran another PyTorch than makes the prediction: kernels and composites change."""
+"""Other operations differ, and the card ran another PyTorch than makes the prediction: kernels change."""
 
 ORDER_PERCENT = 2.0
-"""Every request is as predicted, reserved or allocated bytes are not: blocks lie where the driver put segments, and ties
-between them follow the version (facts/virtual_vs_real.md: 0.9 % seen from the order of addresses alone)."""
+"""Every request is as predicted, reserved or allocated bytes are not: blocks lie where the driver put segments, and
+ties between them follow the version (facts/virtual_vs_real.md: 0.9 % seen from the order of addresses alone)."""
 
 _LIBRARY = ("convolution", "cudnn")
 
@@ -194,6 +194,6 @@ def _counters(measured: Measurement, answer: dict[str, Any]) -> str:
         "retries": measured.retries,
         "out_of_memory": measured.out_of_memory,
     }
-    return "; ".join(f"{name} {answer[name]}, counted {value}" for name, value in expected.items() if answer[name] != value)
-
-
+    return "; ".join(
+        f"{name} {answer[name]}, counted {value}" for name, value in expected.items() if answer[name] != value
+    )

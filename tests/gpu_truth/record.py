@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu_truth.cases import BRACKETS, LAYERS, LOOPS, TIMES, Bracket, Case
-from tests.gpu_truth.hands import Hands, Lost, OutOfTime
+from tests.gpu_truth.hands import Hands, LostError, OutOfTimeError
 from tests.gpu_truth.jobs import STEPS
 from tests.gpu_truth.recording import DATA, Line, RecordingError, Writer
 from tests.gpu_truth.search import largest_batch
@@ -120,18 +120,13 @@ class Recorder:
         request = {"case": case.to_dict(), "steps": steps, "allowed_bytes": allowed_bytes, "keep": keep}
         try:
             return self.hands.ask(request, ITEM_SECONDS)
-        except Lost as lost:
+        except LostError as lost:
             return {"error": str(lost)}
 
 
 def _versions() -> dict[str, str]:
-    found = {}
-    for name in _LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
+    installed = (name for name in _LIBRARIES if importlib.util.find_spec(name) is not None)
+    return {name: importlib.metadata.version(name) for name in installed}
 
 
 def _missing(case: Case | None) -> bool:
@@ -181,7 +176,7 @@ def record(folder: Path, seconds: float, *, only: Sequence[str] = (), again: boo
     with recorder.hands as hands:
         try:
             card = hands.hello(ITEM_SECONDS)
-        except (Lost, OutOfTime) as error:
+        except (LostError, OutOfTimeError) as error:
             raise RecordingError(f"PyTorch does not start on the device: {error}") from error
         if "error" in card:
             raise RecordingError(card["error"])
@@ -213,9 +208,9 @@ def _record_all(todo: list[Item], count: int, recorder: Recorder, writer: Writer
         began = time.monotonic()
         try:
             answer = item.run()
-        except Lost as lost:
+        except LostError as lost:
             answer = {"error": str(lost)}
-        except OutOfTime:
+        except OutOfTimeError:
             return len(todo) - position
         line: Line = {"name": item.name, "kind": item.kind}
         if item.case is not None:

@@ -13,6 +13,7 @@ from tests.gpu_truth.predict import Compared, replayed
 from tests.gpu_truth.recording import Recording, read, recordings
 
 FOLDERS = recordings()
+_PARAMETERS: list[Path | None] = [*FOLDERS] or [None]
 NOTHING = "NOTHING WAS RECORDED ON REAL HARDWARE: tests/data/gpu is empty"
 UNCONFIRMED = "Nothing has been confirmed on a card of our own yet."
 
@@ -27,7 +28,7 @@ def _compared(folder: Path) -> list[Compared | str]:
     return [one for _, one in compared(_recording(folder))]
 
 
-@pytest.fixture(params=FOLDERS or [None], ids=lambda folder: "none" if folder is None else folder.name)
+@pytest.fixture(params=_PARAMETERS, ids=lambda folder: "none" if folder is None else folder.name)
 def folder(request: pytest.FixtureRequest) -> Path:
     if request.param is None:
         pytest.skip(NOTHING)

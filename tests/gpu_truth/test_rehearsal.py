@@ -16,7 +16,7 @@ import pytest
 
 from tests.gpu_truth import record as recorder
 from tests.gpu_truth.compare import compared, confirmed_line, text_of
-from tests.gpu_truth.history import Event, Unreplayable, events_of, pack, unpack
+from tests.gpu_truth.history import Event, UnreplayableError, events_of, pack, unpack
 from tests.gpu_truth.predict import Compared, histories, replayed
 from tests.gpu_truth.recording import DATA, FORMAT, REHEARSAL, Recording, RecordingError, Writer, read
 from tests.gpu_truth.search import largest_batch
@@ -146,7 +146,7 @@ def test_a_virtual_recording_is_refused_among_the_real_ones(tmp_path: Path, monk
 
 
 def test_another_card_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
-    card = {name: "" for name in ("name", "total_bytes", "torch", "cuda", "cudnn", "driver")} | {"virtual": True}
+    card = dict.fromkeys(("name", "total_bytes", "torch", "cuda", "cudnn", "driver"), "") | {"virtual": True}
     Writer(tmp_path, card).add({"name": "a", "kind": "loop"})
     assert list(Writer(tmp_path, card).done) == ["a"]
     with pytest.raises(RecordingError, match="torch  there, 2 here"):
@@ -187,9 +187,9 @@ def test_a_history_is_packed_without_loss() -> None:
 
 def test_what_cannot_be_replayed_is_said() -> None:
     entry = {"action": "free_requested", "addr": 1, "size": 2, "stream": 0}
-    with pytest.raises(Unreplayable, match="another stream"):
+    with pytest.raises(UnreplayableError, match="another stream"):
         events_of({"device_traces": [[entry, {**entry, "action": "alloc"}]], "segments": []}, 0)
-    with pytest.raises(Unreplayable, match="segment_map"):
+    with pytest.raises(UnreplayableError, match="segment_map"):
         events_of({"device_traces": [[{**entry, "action": "segment_map"}]], "segments": []}, 0)
 
 
@@ -203,7 +203,10 @@ def test_the_largest_batch_is_found(largest: int, start: int) -> None:
 
 
 def test_a_run_that_says_nothing_ends_the_search() -> None:
-    assert largest_batch(8, lambda batch: "crashed: SIGSEGV" if batch == 12 else "ran" if batch < 12 else "out of memory")[
-        0
-    ] is None
+    assert (
+        largest_batch(8, lambda batch: "crashed: SIGSEGV" if batch == 12 else "ran" if batch < 12 else "out of memory")[
+            0
+        ]
+        is None
+    )
     assert largest_batch(8, lambda batch: "ran")[0] is None

@@ -6,6 +6,7 @@ the first argument. The second argument is a pipe that ends when the parent does
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -18,7 +19,7 @@ from gpumem.validation.device_memory import DeviceMemory, device_memory
 from gpumem.validation.measured_loop import clean, measure
 from gpumem.virtual.control import Control
 from tests.gpu_truth.cases import Case
-from tests.gpu_truth.history import Unreplayable, events_of, pack
+from tests.gpu_truth.history import UnreplayableError, events_of, pack
 from tests.gpu_truth.jobs import job_of
 from tests.gpu_truth.kernels import context_steps
 
@@ -58,7 +59,7 @@ def card() -> dict[str, Any]:
 def _history(snapshot: dict[str, Any]) -> dict[str, Any]:
     try:
         return pack(*events_of(snapshot, torch.cuda.current_device()))
-    except Unreplayable as error:
+    except UnreplayableError as error:
         return {"not replayable": str(error)}
 
 
@@ -91,6 +92,7 @@ def _answer(request: dict[str, Any], memory: DeviceMemory) -> dict[str, Any]:
 
 def main() -> None:
     """Answer until standard input ends."""
+    faulthandler.enable()
     answers, lifeline, task = os.fdopen(int(sys.argv[1]), "w"), int(sys.argv[2]), sys.argv[3]
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
 
