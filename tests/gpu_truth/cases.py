@@ -139,7 +139,7 @@ LOOPS = (
     _tv("efficientnet_v2_s", 16, precision="amp-bf16", optimizer="adamw"),
     _tv("inception_v3", 16, mode="infer", input="3,299,299", precision="fp16"),
     _tv("vit_b_16", 64, mode="infer", precision="amp-fp16"),
-    _tv("video.r3d_18", 4, input="3,16,112,112"),
+    _tv("r3d_18", 4, input="3,16,112,112"),
 )
 """Whole loops, with every event of the allocator."""
 

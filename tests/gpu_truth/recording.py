@@ -19,7 +19,7 @@ REHEARSAL = "rehearsal-"
 """How the name of a folder there begins that holds a virtual card's."""
 
 FORMAT = 1
-FILE_BYTES = 500_000
+FILE_BYTES = 700_000
 FILES = 7
 _SAME = ("virtual", "name", "total_bytes", "torch", "cuda", "cudnn", "driver")
 
