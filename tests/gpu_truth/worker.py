@@ -33,10 +33,8 @@ def is_virtual() -> bool:
     return True
 
 
-def card() -> dict[str, Any]:
+def card(memory: DeviceMemory, driver: str, virtual: bool) -> dict[str, Any]:
     """What the device is, before anything ran on it."""
-    virtual = is_virtual()
-    memory, driver = device_memory(0, virtual=virtual)
     properties: Any = torch.cuda.get_device_properties(0)
     total = torch.cuda.mem_get_info()[1]
     return {
@@ -105,8 +103,10 @@ def main() -> None:
     if task == "context":
         say({"steps": context_steps(is_virtual())})
         return
-    memory, _ = device_memory(0, virtual=is_virtual())
-    say(card())
+    virtual = is_virtual()
+    # Once in a process: what was in use before CUDA was started is looked at here.
+    memory, driver = device_memory(0, virtual=virtual)
+    say(card(memory, driver, virtual))
     for line in sys.stdin:
         say(_answer(json.loads(line), memory))
 
