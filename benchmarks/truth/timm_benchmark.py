@@ -34,6 +34,10 @@ class BenchmarkStep:
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self._images: torch.Tensor | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The images of a trace do not travel to a device.
+        return {**vars(self), "_images": None}
+
     def _resident_images(self, batch: torch.Tensor) -> torch.Tensor:
         # One instance serves the traces of several batch sizes, one after the other.
         if self._images is None or self._images.shape[0] != batch.shape[0]:

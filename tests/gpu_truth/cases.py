@@ -96,8 +96,8 @@ def _layer(name: str, batch: int, **more: Any) -> Case:
 _FUSED = "adamw(fused=True)"
 _LLAMA = "tests.gpu_truth.layers:small_llama"
 
-# Weights and inputs are zeros, so the largest gradient is that of a classifier's bias: nearly GradScaler's 65536. With up
-# to 1000 classes float16 holds it; with a vocabulary it does not, and the first step would be skipped.
+# Weights and inputs are zeros, so the largest gradient is that of a classifier's bias: nearly GradScaler's 65536. With
+# up to 1000 classes float16 holds it; with a vocabulary it does not, and the first step would be skipped.
 LOOPS = (
     _tv("resnet50", 32),
     _tv("resnet50", 32, precision="amp-fp16"),
