@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from benchmarks.truth.journal import Journal
-from benchmarks.truth.reasons import XMEM_REASONS
+from benchmarks.truth.reasons import GENERATION_A_REASONS, XMEM_REASONS
 from benchmarks.truth.rows import REPOSITORY, SHARED_TRUTH, Row, read_rows
 from benchmarks.truth.xmem import UNSTATED, run_of
 
@@ -217,7 +217,12 @@ def summary(journal: Journal) -> str:
 
 
 def _reason(row: Row) -> str:
-    return next((text for names, text in XMEM_REASONS.items() if row["model"] in names), "unexplained")
+    tables = [GENERATION_A_REASONS] if row["generation"] == "A" else []
+    for table in (*tables, XMEM_REASONS):
+        for names, text in table.items():
+            if row["model"] in names:
+                return text
+    return "unexplained"
 
 
 def main(argv: list[str] | None = None) -> int:
