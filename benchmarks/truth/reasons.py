@@ -84,8 +84,8 @@ _CUDNN_OF_THE_RUN = (
 )
 _GENERATION_A = (
     "generation A (torch 2.3.1, cuDNN 8) is 170 to 380 MiB above ours on small networks, and above generation B "
-    "for the same network (MobileNetV3-small, batch 250 and 258: 1,174 and 838 MiB), so it is the stack of those "
-    "runs and not the loop; what it is was not found (xmem_recipe.md, uncertain 9)"
+    "on the same card (MobileNetV3-small: 1,174 MiB with batch 250 in A, 1,200 with 349 in B), so it is the stack of "
+    "those runs and not the loop; what it is was not found (xmem_recipe.md, uncertain 9)"
 )
 _GAPS = (
     "gaps between blocks: requested 2,232 MiB, reserved without any workspace 2,884 (measured 2,600), and on the "
