@@ -22,6 +22,7 @@ from tests.gpu_truth.recording import DATA, FORMAT, REHEARSAL, Recording, Record
 from tests.gpu_truth.search import largest_batch
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.timeout(600)
 pytest.importorskip("transformers", reason="the rehearsal records a Llama: REHEARSAL NOT RUN")
 
 # Without operations of cuDNN, whose plans the predictions know by rules: all of it must be equal.
