@@ -23,13 +23,13 @@ fn event((action, address, bytes, stream): (String, u64, u64, u64)) -> PyResult<
 /// Replays a history that began with an empty allocator; the result's `difference` is empty when all of it is equal.
 #[pyfunction]
 #[pyo3(signature = (events, last, /, *, capacity_bytes = None, ties_by_address = false))]
-pub(crate) fn replay_history<'py>(
-    py: Python<'py>,
+pub(crate) fn replay_history(
+    py: Python<'_>,
     events: Vec<(String, u64, u64, u64)>,
     last: Layout,
     capacity_bytes: Option<u64>,
     ties_by_address: bool,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'_, PyDict>> {
     let events = events.into_iter().map(event).collect::<PyResult<_>>()?;
     let history = History { initial: Vec::new(), events, last };
     let ties = if ties_by_address { TieBreak::Address } else { TieBreak::SegmentAge };
