@@ -77,7 +77,8 @@ parity: setup ## Wide comparison with the virtual GPU; hours; resumable; writes 
 
 truth: setup ## Comparison with values measured on real GPUs; resumable; writes benchmarks/results
 	$(BIN)/python -m benchmarks.truth_measured run
-	$(BIN)/python -m benchmarks.truth_measured summary
+	$(BIN)/python -m benchmarks.truth_measured virtual
+	$(BIN)/python -m benchmarks.truth_xmem run
 
 bench: setup ## Speed as ratios against PyTorch's MemTracker, planner beside others; writes benchmarks/results
 	$(BIN)/python benchmarks/speed.py

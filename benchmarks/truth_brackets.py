@@ -2,6 +2,7 @@
 
     python -m benchmarks.truth_brackets run [models ...] [--layout nchw|nhwc] [--every N] [--again failed|all]
     python -m benchmarks.truth_brackets ask              asks the traced specs again, after a change of the engine
+    python -m benchmarks.truth_brackets virtual --every 40   runs both batches of a row on the virtual GPU
     python -m benchmarks.truth_brackets summary          writes benchmarks/results/truth_brackets.md
 
 Resumable: answers in target/truth_brackets.jsonl, traced specs in target/truth_brackets/; `--retrace` traces again.
@@ -18,13 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.truth.journal import Journal
+from benchmarks.truth.on_device import InBenchmarkMode, run_on
 from benchmarks.truth.reasons import BRACKET_REASONS
 from benchmarks.truth.rows import REPOSITORY, SHARED_TRUTH, Row, read_rows
-from benchmarks.truth.timm_benchmark import GPU, STACK, trace
+from benchmarks.truth.timm_benchmark import GPU, STACK, build, keywords, step_of, trace
 
+import gpumem
 from gpumem._core import ModelSpec
+from gpumem.validation import Session
 
 JOURNAL = REPOSITORY / "target" / "truth_brackets.jsonl"
+VIRTUAL = REPOSITORY / "target" / "truth_brackets_virtual.jsonl"
 SPECS = REPOSITORY / "target" / "truth_brackets"
 TABLE = REPOSITORY / "benchmarks" / "results" / "truth_brackets.md"
 ROW_SECONDS = 300
@@ -78,6 +83,46 @@ def measure(row: Row, *, retrace: bool) -> dict[str, Any]:
     return {**ask(spec, row), "seconds": round(traced, 2)}
 
 
+def run_virtually(row: Row) -> dict[str, Any]:
+    """Both batches of a row on a virtual card of the recorded size; the context is the likely one of the software."""
+    total = next(card.total_bytes for card in gpumem.gpus() if card.name == GPU)
+    context = _spec(row, retrace=False).estimate(1, gpu=GPU, stack=STACK).to_dict()["context"]["likely"]
+    answer: dict[str, Any] = {"context_bytes": context}
+    with Session(f"virtual:{GPU}", budget=total, context=context, timeout=ROW_SECONDS) as session:
+        for column in ("batch_fits", "batch_oom"):
+            model = build(row)
+            step = InBenchmarkMode(step_of(row, model))
+            answer[column] = run_on(session, model, (1,), int(row[column]), {"step": step, **keywords(row)})
+    return answer
+
+
+def _virtual_lines(rows: dict[str, Row], found: dict[str, dict[str, Any]]) -> list[str]:
+    """What the virtual card says of the rows that were run on it."""
+    kept = {key: result for key, result in found.items() if key in rows and "error" not in result}
+    if not kept:
+        return []
+    ran = sum(result["batch_fits"]["outcome"] == "ran" for result in kept.values())
+    full = sum(result["batch_oom"]["outcome"] == "out of memory" for result in kept.values())
+    context = next(iter(kept.values()))["context_bytes"] >> 20
+    lines = [
+        "## On the virtual GPU",
+        "",
+        f"`python -m benchmarks.truth_brackets virtual`: {len(kept)} of {len(rows)} rows, both batches run by",
+        "unmodified PyTorch 2.14.1 in benchmark mode with its cuDNN's own workspaces, context the likely",
+        f"{context} MiB.",
+        f"The recorded batch ran in {_percent(ran, len(kept))}, the next one was out of memory in",
+        f"{_percent(full, len(kept))}.",
+        "",
+    ]
+    for key, result in kept.items():
+        outcomes = [str(result[column]["outcome"]) for column in ("batch_fits", "batch_oom")]
+        if outcomes != ["ran", "out of memory"]:
+            recorded = f"{rows[key]['batch_fits']} to {rows[key]['batch_oom']}"
+            lines.append(f"- {key}, {recorded}: {outcomes[0]}, {outcomes[1]}")
+    lines += [f"- {key}: {result['error'][:150]}" for key, result in found.items() if "error" in result]
+    return [*lines, ""]
+
+
 def _share(results: Sequence[tuple[Row, dict[str, Any]]], largest: str) -> tuple[int, int]:
     """Rows whose recorded batch fits, and whose next one does not, for one way of asking."""
     answers = [
@@ -104,13 +149,13 @@ def _ways(context: dict[str, int]) -> dict[str, str]:
     }
 
 
-def summary(journal: Journal) -> str:
+def summary(journal: Journal, devices: Journal) -> str:
     """The result as Markdown."""
     rows = rows_by_key()
     results = [(rows[key], result) for key, result in journal.results.items() if key in rows]
     answered = [(row, result) for row, result in results if "largest" in result]
     if not answered:
-        return "nothing was run yet\n"
+        return "\n".join(_virtual_lines(rows, devices.results))
     # The last answer's: a resumed run may hold some of an older table of contexts, until `ask`.
     ways = _ways(answered[-1][1]["context_bytes"])
     lines = [
@@ -133,7 +178,8 @@ def summary(journal: Journal) -> str:
             lines.append(
                 f"| {text} | {layout} | {len(chosen)} | {_percent(fits, len(chosen))} | {_percent(oom, len(chosen))} |"
             )
-    lines += ["", "## Rows that miss", "", "Largest batch that gpumem finds at the low / likely / high end.", ""]
+    lines += ["", *_virtual_lines(rows, devices.results)]
+    lines += ["## Rows that miss", "", "Largest batch that gpumem finds at the low / likely / high end.", ""]
     lines += ["| model | layout | recorded | largest | miss | cause |", "|---|---|---|---|---|---|"]
     for row, result in answered:
         largest = result["largest"]
@@ -155,7 +201,7 @@ def summary(journal: Journal) -> str:
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth_brackets")
-    parser.add_argument("action", choices=("run", "ask", "summary"))
+    parser.add_argument("action", choices=("run", "ask", "virtual", "summary"))
     parser.add_argument("models", nargs="*", help="default: all")
     parser.add_argument("--layout", choices=("nchw", "nhwc"))
     parser.add_argument("--every", type=int, default=1, help="only every n-th row")
@@ -167,19 +213,27 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.action == "ask":
         traced = [key for key, row in rows.items() if _spec_path(row).exists()]
         journal.run(traced, lambda key: measure(rows[key], retrace=False), ROW_SECONDS, "all")
-    if arguments.action == "run":
+    devices = Journal(VIRTUAL)
+    if arguments.action in ("run", "virtual"):
         chosen = [
             key
             for key, row in rows.items()
             if (not arguments.models or row["model"] in arguments.models) and arguments.layout in (None, row["layout"])
         ][:: arguments.every]
+    if arguments.action == "run":
         journal.run(
             chosen,
             lambda key: measure(rows[key], retrace=arguments.retrace),
             ROW_SECONDS,
             "all" if arguments.retrace else arguments.again,
         )
-    TABLE.write_text(summary(journal), encoding="utf-8")
+    if arguments.action == "virtual":
+        devices.run(chosen, lambda key: run_virtually(rows[key]), ROW_SECONDS, arguments.again)
+    if not journal.results:
+        # The committed table is of the estimator's rows.
+        print(summary(journal, devices))
+        return 0
+    TABLE.write_text(summary(journal, devices), encoding="utf-8")
     print(f"wrote {TABLE}")
     return 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 PYTHON_LAYERS = (
     ("errors",),
-    ("units", "lazy"),
+    ("units", "lazy", "hardware"),
     ("_core", "render"),
     ("virtual",),
     ("cudnn",),

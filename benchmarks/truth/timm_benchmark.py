@@ -5,6 +5,8 @@ What it does is listed in shared/truth/README.md ("The brackets' recipe"); torch
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from benchmarks.truth.rows import Row
 from torch import nn
@@ -31,6 +33,10 @@ class BenchmarkStep:
         self._classes = classes
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self._images: torch.Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The images of a trace do not travel to a device.
+        return {**vars(self), "_images": None}
 
     def _resident_images(self, batch: torch.Tensor) -> torch.Tensor:
         # One instance serves the traces of several batch sizes, one after the other.
@@ -75,14 +81,18 @@ def trace(row: Row) -> ModelSpec:
     """
     torch.set_num_threads(1)
     model = build(row)
-    classes = getattr(model, "num_classes")  # noqa: B009 - timm's, not nn.Module's
-    channels_last = row["layout"] == "nhwc"
-    keywords = {"optimizer": OPTIMIZER, "channels_last": channels_last, "gpu": GPU, "host_reads": "zeros"}
-
-    def step() -> BenchmarkStep:
-        return BenchmarkStep(int(row["img_size"]), classes, channels_last=channels_last)
-
     try:
-        return api.extract(model, (1,), step=step(), batches=(2, 3), **keywords)
+        return api.extract(model, (1,), step=step_of(row, model), batches=(2, 3), gpu=GPU, **keywords(row))
     except BatchDependentError:
-        return api.extract(model, (1,), step=step(), **keywords)
+        return api.extract(model, (1,), step=step_of(row, model), gpu=GPU, **keywords(row))
+
+
+def step_of(row: Row, model: nn.Module) -> BenchmarkStep:
+    """The benchmark's step for a row's model."""
+    classes = getattr(model, "num_classes")  # noqa: B009 - timm's, not nn.Module's
+    return BenchmarkStep(int(row["img_size"]), classes, channels_last=row["layout"] == "nhwc")
+
+
+def keywords(row: Row) -> dict[str, Any]:
+    """Further keywords of `gpumem.extract`."""
+    return {"optimizer": OPTIMIZER, "channels_last": row["layout"] == "nhwc", "host_reads": "zeros"}

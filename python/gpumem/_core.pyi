@@ -11,6 +11,7 @@ __all__ = [
     "find_gpu",
     "gpus",
     "parse_alloc_conf",
+    "replay_history",
 ]
 
 @final
@@ -229,3 +230,20 @@ def find_gpu(name: str, /) -> GpuProfile:
 
 def parse_alloc_conf(text: str, /) -> str:
     """The canonical form of a `PYTORCH_CUDA_ALLOC_CONF` string."""
+
+def replay_history(
+    events: list[tuple[str, int, int, int]],
+    last: list[tuple[int, int, int, bool]],
+    /,
+    *,
+    capacity_bytes: int | None = None,
+    ties_by_address: bool = False,
+) -> dict[str, Any]:
+    """Replays a history that began with an empty allocator; the result's `difference` is empty when all of it is equal.
+
+    Args:
+        events: `(action, address, bytes, stream)` with the actions of PyTorch's snapshots.
+        last: Segment address, block address, bytes and whether it is handed out, of every block at the end, by address.
+        capacity_bytes: What the driver hands out in all.
+        ties_by_address: The rule of versions of PyTorch before the one that counts segments.
+    """

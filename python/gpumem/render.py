@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gpumem.hardware import unconfirmed
 from gpumem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def report_text(
         _phases(data),
         *bullets("Assumed", [*notes, *data["assumptions"]]),
         *_unverified(data["unsupported"]),
+        *bullets("Evidence", [text] if (text := unconfirmed(data["gpu"])) else []),
     ]
     return to_text(parts, width, color)
 

@@ -17,7 +17,7 @@ from gpumem import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 # Border functions that the Python layer calls and does not pass on.
-INTERNAL_CORE_NAMES = {"RegionSpace", "find_gpu", "parse_alloc_conf"}
+INTERNAL_CORE_NAMES = {"RegionSpace", "find_gpu", "parse_alloc_conf", "replay_history"}
 
 
 def _public_callables() -> Iterator[tuple[str, object]]:

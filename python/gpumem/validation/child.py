@@ -18,7 +18,7 @@ import torch
 
 from gpumem.validation.device_memory import device_memory
 from gpumem.validation.job import Package
-from gpumem.validation.measured_loop import clean, measure
+from gpumem.validation.measured_loop import clean, measure, requests
 from gpumem.validation.measurement import DeviceFacts
 from gpumem.virtual.counts import count_from_one
 
@@ -79,9 +79,9 @@ def _run(request: dict[str, Any], memory: Any) -> dict[str, Any]:
     try:
         package: Package = pickle.loads((folder / "job").read_bytes())
         job = package.unpack()
-        measurement, requests = measure(job, request["batch"], request["allowed_bytes"], memory, progress)
+        measurement, sizes = measure(job, request["batch"], request["allowed_bytes"], memory, progress, requests)
         del job
-        answer: dict[str, Any] = {"measurement": measurement.to_dict(), "requests": requests}
+        answer: dict[str, Any] = {"measurement": measurement.to_dict(), "requests": sizes or []}
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
     finally:

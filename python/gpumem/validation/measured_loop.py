@@ -7,9 +7,9 @@ import gc
 import importlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from gpumem.validation.measurement import Measurement, StepPeaks
 
 _HISTORY_ENTRIES = 2_000_000
 Progress = Callable[[str], None]
+Kept = TypeVar("Kept")
 
 
 def clean() -> int:
@@ -93,8 +94,13 @@ class Meter:
 
 
 def measure(
-    job: Job, batch: int, allowed_bytes: int | None, memory: DeviceMemory, progress: Progress
-) -> tuple[Measurement, list[int]]:
+    job: Job,
+    batch: int,
+    allowed_bytes: int | None,
+    memory: DeviceMemory,
+    progress: Progress,
+    keep: Callable[[dict[str, Any]], Kept],
+) -> tuple[Measurement, Kept | None]:
     """Run the job.
 
     Args:
@@ -103,14 +109,15 @@ def measure(
         allowed_bytes: What the allocator may take; None for all of the device.
         memory: The device's account.
         progress: Told where the loop is.
+        keep: Takes what is wanted of PyTorch's snapshot, which has every event of the allocator in it.
 
     Returns:
-        The measurement, and every request (its bytes) in order.
+        The measurement, and what was kept; None of it after an error that broke the device.
     """
     meter = Meter(memory, progress, timed=memory.measured_by != "virtual device")
     retries, failures, reads = *_counts(), memory.host_reads()
     about: dict[str, Any] = {"batch": batch, "allowed_bytes": allowed_bytes}
-    requests: list[int] = []
+    kept: Kept | None = None
     try:
         _limit(allowed_bytes)
         progress("building the model")
@@ -130,7 +137,7 @@ def measure(
         with contextlib.suppress(RuntimeError):
             meter.stopped()
     with contextlib.suppress(RuntimeError):
-        requests = _requests()
+        kept = keep(torch.cuda.memory._snapshot())
         torch.cuda.memory._record_memory_history(None)
         _limit(None)
     after = _counts()
@@ -141,7 +148,7 @@ def measure(
         out_of_memory=after[1] - failures,
         guessed=memory.guessed(),
         host_reads=memory.host_reads() - reads,
-    ), requests
+    ), kept
 
 
 def _limit(allowed_bytes: int | None) -> None:
@@ -178,6 +185,7 @@ def _loop(job: Job, model: nn.Module, batch: int, meter: Meter) -> None:
 
     def next_batch() -> tuple[Any, Any]:
         inputs = make_inputs(job.inputs, batch, "cuda", PURE_DTYPES.get(config.precision), config.channels_last)
+        _finite(inputs)
         return inputs, None if job.target is None else make_inputs(job.target, batch, "cuda", None, False)
 
     with matmul_precision(config):
@@ -190,6 +198,19 @@ def _loop(job: Job, model: nn.Module, batch: int, meter: Meter) -> None:
             train_with(job.step, model, optimizer, next_batch, config, meter.mark)
         else:
             train(model, optimizer, next_batch, job.criterion, config, meter.mark)
+
+
+def _finite(inputs: Any) -> None:
+    """Zeros in place of whatever lies in new memory.
+
+    With a NaN in it a GradScaler skips the optimizer's steps, and with them the state that they allocate.
+    """
+    if isinstance(inputs, torch.Tensor):
+        if inputs.is_floating_point():
+            inputs.zero_()
+    elif isinstance(inputs, (Mapping, tuple, list)):
+        for value in inputs.values() if isinstance(inputs, Mapping) else inputs:
+            _finite(value)
 
 
 def _seed() -> None:
@@ -206,8 +227,9 @@ def _counts() -> tuple[int, int]:
     return int(stats.get("num_alloc_retries", 0)), int(stats.get("num_ooms", 0))
 
 
-def _requests() -> list[int]:
-    trace = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+def requests(snapshot: Mapping[str, Any]) -> list[int]:
+    """Bytes of every request in a snapshot of PyTorch's, in order."""
+    trace = snapshot["device_traces"][torch.cuda.current_device()]
     return [entry["size"] for entry in trace if entry["action"] == "alloc"]
 
 

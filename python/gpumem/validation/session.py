@@ -11,6 +11,7 @@ from typing import Any, final
 
 from gpumem._core import Report
 from gpumem.errors import BudgetError, InputError, ValidationError
+from gpumem.hardware import unconfirmed
 from gpumem.units import format_bytes, parse_bytes
 from gpumem.validation.bracket import Bracket, bracket_of
 from gpumem.validation.compare import differences, verdict
@@ -213,6 +214,8 @@ class Session:
             notes.append(
                 "a virtual GPU runs PyTorch's own allocator; its context is the profile's figure, not a measurement"
             )
+            if text := unconfirmed(self.place.gpu):
+                notes.append(f"the virtual GPU is {text}")
         elif device.others_bytes:
             notes.append(f"before the run {format_bytes(device.others_bytes)} of the device were taken by others")
         if device.measured_by == "mem_get_info, difference":

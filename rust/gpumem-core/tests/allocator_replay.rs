@@ -15,8 +15,7 @@ mod trace;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use gpumem_core::allocator::{AllocConf, Allocator, BlockId, BlockState, Driver, DriverCall, StreamId, TieBreak};
-use trace::{Event, Layout, Trace};
+use gpumem_core::allocator::{DriverCall, RecordedEvent, ReplayError, Replayed, TieBreak};
 
 /// Traces in `../shared` whose starting state is known, and what they contain (truth/README.md).
 const SHARED: Counts =
@@ -35,6 +34,17 @@ struct Counts {
     frees: u64,
     /// Allocations for which the cache had to be released.
     retries: u64,
+}
+
+impl Counts {
+    fn add(&mut self, replayed: &Replayed) {
+        self.traces += 1;
+        self.allocations += replayed.allocations;
+        self.segments += replayed.segments;
+        self.segment_frees += replayed.segment_frees;
+        self.frees += replayed.frees;
+        self.retries += replayed.retries;
+    }
 }
 
 #[test]
@@ -63,77 +73,41 @@ fn replay_all(directory: &Path) -> Counts {
     files.sort();
     let mut counts = Counts::default();
     for file in files {
-        let Some(trace) = Trace::read(&file) else { continue };
-        let (low, high) = trace.capacity_bounds();
+        let Some(history) = trace::read(&file) else { continue };
+        let (low, high) = trace::capacity_bounds(&history);
         assert!(low <= high, "{}: no single capacity explains the trace", file.display());
-        let mut ignored = Counts::default();
-        replay(&trace, low, &mut ignored).unwrap_or_else(|error| panic!("{} at {low}: {error}", file.display()));
-        replay(&trace, high, &mut counts).unwrap_or_else(|error| panic!("{} at {high}: {error}", file.display()));
+        let replay = |capacity| {
+            let replayed = history.replay(capacity, TieBreak::Address);
+            replayed.unwrap_or_else(|error| panic!("{} at {capacity}: {error}", file.display()))
+        };
+        assert_eq!(replay(low), replay(high), "{}: the capacity changes more than it should", file.display());
+        counts.add(&replay(high));
     }
     counts
 }
 
-fn replay(trace: &Trace, capacity: u64, counts: &mut Counts) -> Result<(), String> {
-    let driver = Driver::new(capacity, capacity)
-        .scripted(trace.segment_addresses())
-        .with_tie_break(TieBreak::Address)
-        .recording();
-    let (mut allocator, live) =
-        Allocator::restore(&AllocConf::default(), driver, &trace.initial).map_err(|error| error.to_string())?;
-    let mut blocks: Vec<(u64, BlockId)> = live.into_iter().map(|block| (allocator.address(block), block)).collect();
-    blocks.sort_unstable();
-    if trace.opens_with_release() {
-        allocator.empty_cache();
-    }
-    let mut recorded_calls = Vec::new();
-    for (position, event) in trace.events.iter().enumerate() {
-        match *event {
-            Event::Driver(call) => {
-                recorded_calls.push(call);
-                match call {
-                    DriverCall::Malloc { .. } => counts.segments += 1,
-                    _ => counts.segment_frees += 1,
-                }
-            }
-            Event::Alloc { address, bytes, stream } => {
-                let block = allocator.alloc(bytes, StreamId(stream)).map_err(|error| format!("{position}: {error}"))?;
-                let ours = allocator.address(block);
-                if ours != address {
-                    return Err(format!("event {position}: {bytes} bytes at {ours:#x}, recorded {address:#x}"));
-                }
-                if allocator.driver().calls() != recorded_calls {
-                    return Err(format!("event {position}: other segments taken or released than recorded"));
-                }
-                let at = blocks.partition_point(|&(other, _)| other < address);
-                blocks.insert(at, (address, block));
-                counts.allocations += 1;
-            }
-            Event::Free { address } => {
-                let at = blocks.binary_search_by_key(&address, |&(other, _)| other);
-                let at = at.map_err(|_| format!("event {position}: {address:#x} is not handed out"))?;
-                allocator.free(blocks.remove(at).1);
-                counts.frees += 1;
-            }
+#[test]
+fn a_changed_record_is_noticed() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/data/snapshots/shreyansh26_model_memory_usage_profile_grad_b63fb8c_d0.json");
+    let history = trace::read(&file).unwrap();
+    let changed = |change: &dyn Fn(&mut RecordedEvent)| {
+        let mut other = history.clone();
+        other.events.iter_mut().for_each(change);
+        other.replay(1 << 40, TieBreak::Address)
+    };
+    assert!(changed(&|_| ()).is_ok());
+    let larger = changed(&|event| {
+        if let RecordedEvent::Driver(DriverCall::Malloc { bytes, .. }) = event {
+            *bytes += 1 << 21;
         }
-    }
-    if allocator.driver().calls() != recorded_calls {
-        return Err("other segments taken or released at the end than recorded".to_owned());
-    }
-    if layout(&allocator) != trace.last {
-        return Err("another layout at the end than recorded".to_owned());
-    }
-    counts.retries += allocator.stats().num_alloc_retries;
-    counts.traces += 1;
-    Ok(())
-}
-
-fn layout(allocator: &Allocator) -> Layout {
-    let segments = allocator.snapshot();
-    let blocks = segments.iter().flat_map(|segment| {
-        segment
-            .blocks
-            .iter()
-            .map(|block| (segment.address, block.address, block.size_bytes, block.state == BlockState::ActiveAllocated))
     });
-    blocks.collect()
+    assert!(matches!(larger, Err(ReplayError::Segments { .. })), "{larger:?}");
+    let moved = changed(&|event| {
+        if let RecordedEvent::Alloc { address, .. } = event {
+            *address += 512;
+        }
+    });
+    assert!(matches!(moved, Err(ReplayError::Address { event: 1, .. })), "{moved:?}");
+    assert!(matches!(history.replay(1 << 30, TieBreak::Address), Err(ReplayError::NoRoom { .. })));
 }

@@ -4,6 +4,7 @@ mod cudnn;
 mod errors;
 mod gpus;
 mod regions;
+mod replay;
 mod report;
 mod setting;
 mod spec;
@@ -17,6 +18,8 @@ mod _core {
     use crate::gpus::{GpuProfile, find_gpu, gpus};
     #[pymodule_export]
     use crate::regions::RegionSpace;
+    #[pymodule_export]
+    use crate::replay::replay_history;
     #[pymodule_export]
     use crate::report::{Quantity, Report};
     #[pymodule_export]

@@ -4,25 +4,8 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use gpumem_core::allocator::{BlockState, DriverCall, Segment, SegmentBlock};
+use gpumem_core::allocator::{BlockState, DriverCall, History, Layout, RecordedEvent as Event, Segment, SegmentBlock};
 use serde::Deserialize;
-
-/// Segment address, block address, bytes, handed out or not; by address.
-pub(crate) type Layout = Vec<(u64, u64, u64, bool)>;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
-    Alloc { address: u64, bytes: u64, stream: u64 },
-    Free { address: u64 },
-    Driver(DriverCall),
-}
-
-#[derive(Debug)]
-pub(crate) struct Trace {
-    pub(crate) initial: Vec<Segment>,
-    pub(crate) events: Vec<Event>,
-    pub(crate) last: Layout,
-}
 
 #[derive(Deserialize)]
 struct File {
@@ -46,84 +29,66 @@ struct FileBlock {
     state: String,
 }
 
-impl Trace {
-    /// The trace in a `.json` or `.json.gz` file; `None` for other files, and for traces with expandable segments,
-    /// whose starting state could not be rebuilt.
-    pub(crate) fn read(path: &Path) -> Option<Self> {
-        let mut text = String::new();
-        match path.extension()?.to_str()? {
-            "json" => text = fs::read_to_string(path).unwrap(),
-            "gz" => {
-                flate2::read::GzDecoder::new(fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
-            }
-            _ => return None,
+/// The history in a `.json` or `.json.gz` file; `None` for other files, and for traces with expandable segments,
+/// whose starting state could not be rebuilt.
+pub(crate) fn read(path: &Path) -> Option<History> {
+    let mut text = String::new();
+    match path.extension()?.to_str()? {
+        "json" => text = fs::read_to_string(path).unwrap(),
+        "gz" => {
+            flate2::read::GzDecoder::new(fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
         }
-        let file: File = serde_json::from_str(&text).unwrap();
-        if file.segments.iter().any(|segment| segment.is_expandable) {
-            return None;
-        }
-        let mut last: Layout = file
-            .segments
-            .iter()
-            .flat_map(|segment| {
-                let row =
-                    |block: &FileBlock| (segment.address, block.address, block.size, block.state == "active_allocated");
-                segment.blocks.iter().map(row)
-            })
-            .collect();
-        last.sort_unstable();
-        Some(Self {
-            initial: initial_segments(&file.initial_segments, &file.initial_live_blocks),
-            events: file.trace.iter().filter_map(event).collect(),
-            last,
+        _ => return None,
+    }
+    let file: File = serde_json::from_str(&text).unwrap();
+    if file.segments.iter().any(|segment| segment.is_expandable) {
+        return None;
+    }
+    let mut last: Layout = file
+        .segments
+        .iter()
+        .flat_map(|segment| {
+            let row =
+                |block: &FileBlock| (segment.address, block.address, block.size, block.state == "active_allocated");
+            segment.blocks.iter().map(row)
         })
-    }
+        .collect();
+    last.sort_unstable();
+    Some(History {
+        initial: initial_segments(&file.initial_segments, &file.initial_live_blocks),
+        events: file.trace.iter().filter_map(event).collect(),
+        last,
+    })
+}
 
-    /// Where the driver placed the segments of the trace, in order.
-    pub(crate) fn segment_addresses(&self) -> Vec<u64> {
-        self.events
-            .iter()
-            .filter_map(|event| match event {
-                Event::Driver(DriverCall::Malloc { address, .. }) => Some(*address),
-                _ => None,
-            })
-            .collect()
-    }
-
-    /// Whether the first thing recorded is that segments were released: a call of `empty_cache`.
-    pub(crate) fn opens_with_release(&self) -> bool {
-        matches!(self.events.first(), Some(Event::Driver(DriverCall::Free { .. })))
-    }
-
-    /// The least capacity that holds what was reserved, and the largest at which every attempt that made the
-    /// allocator release its cache fails.
-    pub(crate) fn capacity_bounds(&self) -> (u64, u64) {
-        let mut reserved: u64 = self.initial.iter().map(|segment| segment.total_bytes).sum();
-        let (mut low, mut high) = (reserved, 1 << 50);
-        // Reserved bytes before the releases under way, unless they are the opening `empty_cache`.
-        let mut before_release = None;
-        let mut opening = self.opens_with_release();
-        for event in &self.events {
-            match *event {
-                Event::Driver(DriverCall::Free { bytes, .. }) => {
-                    if !opening {
-                        before_release.get_or_insert(reserved);
-                    }
-                    reserved -= bytes;
+/// The least capacity that holds what was reserved, and the largest at which every attempt that made the allocator
+/// release its cache fails.
+pub(crate) fn capacity_bounds(history: &History) -> (u64, u64) {
+    let mut reserved: u64 = history.initial.iter().map(|segment| segment.total_bytes).sum();
+    let (mut low, mut high) = (reserved, 1 << 50);
+    // Reserved bytes before the releases under way, unless they are the opening `empty_cache`.
+    let mut before_release = None;
+    let mut opening = history.opens_with_release();
+    for event in &history.events {
+        match *event {
+            Event::Driver(DriverCall::Free { bytes, .. }) => {
+                if !opening {
+                    before_release.get_or_insert(reserved);
                 }
-                Event::Driver(DriverCall::Malloc { bytes, .. }) => {
-                    opening = false;
-                    if let Some(before) = before_release.take() {
-                        high = high.min(before + bytes - 1);
-                    }
-                    reserved += bytes;
-                    low = low.max(reserved);
-                }
-                _ => opening = false,
+                reserved -= bytes;
             }
+            Event::Driver(DriverCall::Malloc { bytes, .. }) => {
+                opening = false;
+                if let Some(before) = before_release.take() {
+                    high = high.min(before + bytes - 1);
+                }
+                reserved += bytes;
+                low = low.max(reserved);
+            }
+            _ => opening = false,
         }
-        (low, high)
     }
+    (low, high)
 }
 
 fn event((action, address, bytes, stream): &(String, u64, u64, u64)) -> Option<Event> {
