@@ -77,6 +77,12 @@ class RegionSpace:
         alloc_conf: str | None = None,
         cudnn_benchmark: bool = False,
     ) -> tuple[list[int], int, int, int, int] | None: ...
+    def chain_ways(
+        self, batch: int, /, *, gpu: str | None = None
+    ) -> tuple[list[list[tuple[int, int, int, int, int, int]]], int]: ...
+    def wanted_segments(
+        self, candidates: list[tuple[int, int]], whole: int, most: int, batch: int, /, *, gpu: str | None = None
+    ) -> list[list[int]]: ...
     def max_batch(
         self,
         *,

@@ -21,11 +21,20 @@ class Variant:
 
     Attributes:
         name: `keep`, an option (whole regions), or the parts that are checkpointed, such as `mlp`.
-        applied: Region or part of each region to its option.
+        applied: Region, part of each region, or segment of several regions to its option.
+        segments: Of each segment in `applied`, the number of its first region and how many it covers, in order.
     """
 
     name: str
     applied: Mapping[str, str] = field(default_factory=dict)
+    segments: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def segment(self, region: int) -> range:
+        """The regions that run as one with `region`, itself among them."""
+        for first, count in self.segments.values():
+            if first <= region < first + count:
+                return range(first, first + count)
+        return range(region, region + 1)
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,11 @@ class Variants:
     variants: tuple[Variant, ...]
 
     def regions_of(self, region: int, variant: Variant) -> dict[str, str]:
-        """What `apply_regions` is to do with one region."""
+        """What `apply_regions` is to do with one region, or with the segment that it is in."""
         path = self.paths[region]
+        if variant.segments:
+            row = (variant.segment(region)[0], len(variant.segment(region)))
+            return {name: variant.applied[name] for name, found in variant.segments.items() if found == row}
         return {name: option for name, option in variant.applied.items() if name == path or name.startswith(f"{path}.")}
 
 
@@ -60,3 +72,9 @@ def _common_parts(regions: Sequence[Region]) -> list[str]:
     counts = Counter(part.name.removeprefix(f"{region.name}.") for region in regions for part in region.parts)
     least = max(2, _SHARE_WITH_PART * len(regions))
     return [name for name, count in counts.most_common(_PARTS_MAX) if count >= least]
+
+
+def segments_variant(number: int, segments: Mapping[str, tuple[int, int]]) -> Variant:
+    """The way in which these segments, of which none overlap, are checkpointed and all other regions keep."""
+    ordered = dict(sorted(segments.items(), key=lambda item: item[1]))
+    return Variant(f"segments {number}", dict.fromkeys(ordered, CHECKPOINT), ordered)
