@@ -1,6 +1,8 @@
-"""The dynamic program of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova 2019, "Optimal checkpointing for
-heterogeneous chains"), written from its recurrences: the best schedule of a chain in which a stage is run saving all,
-saving its input only, or saving nothing, with segments run again as often and as deeply nested as it takes.
+"""The dynamic program of rotor, written from its recurrences.
+
+Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova 2019, "Optimal checkpointing for heterogeneous chains": the best
+schedule of a chain in which a stage is run saving all, saving its input only, or saving nothing, with segments run
+again as often and as deeply nested as it takes.
 
 `E(s, t, m)` is the least time of extra forward runs for stages `s` to `t` with `m` bytes left:
 

@@ -49,7 +49,7 @@ def candidate_segments(model: nn.Module, regions: Sequence[str]) -> dict[str, tu
 def _inside(path: str, regions: Sequence[str]) -> list[int]:
     """Numbers of the regions below a module."""
     prefix = f"{path}." if path else ""
-    below = (name.startswith(prefix) or name.startswith(f"{path}[") for name in regions)
+    below = (name.startswith((prefix, f"{path}[")) for name in regions)
     return [number for number, is_below in enumerate(below) if is_below]
 
 

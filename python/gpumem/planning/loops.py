@@ -53,6 +53,7 @@ class PlannedLoop:
         input: As for `gpumem.extract`.
         batches: Batch sizes to trace; several for plans of every batch size.
         loop: All keywords of `gpumem.extract` but `batches`.
+        offload: Whether what regions save may wait in the host's memory: one more trace.
         parts: Whether parts of regions, and several regions as one segment, can be checkpointed: more traces.
 
     Raises:
@@ -61,7 +62,14 @@ class PlannedLoop:
     """
 
     def __init__(
-        self, model: nn.Module, input: Any, batches: tuple[int, ...], loop: Mapping[str, Any], *, parts: bool = True
+        self,
+        model: nn.Module,
+        input: Any,
+        batches: tuple[int, ...],
+        loop: Mapping[str, Any],
+        *,
+        offload: bool = False,
+        parts: bool = True,
     ) -> None:
         self.loop = dict(loop)
         self._tracer = RegionTracer(model, input, **self.loop)
@@ -72,7 +80,7 @@ class PlannedLoop:
                 "undo it first: applied.undo()",
             )
         candidates = candidate_regions(model)
-        self._variants = variants_of(candidates.regions, parts=parts)
+        self._variants = variants_of(candidates.regions, parts=parts, offload=offload)
         self.notes: list[str] = [candidates.reason] if candidates.reason else []
         self._space, self._kept = self._join(model, batches, segments=parts)
         if always_kept := [path for region, path in enumerate(self._variants.paths) if not self._can_change(region)]:
@@ -89,9 +97,7 @@ class PlannedLoop:
     def _can_change(self, region: int) -> bool:
         return any(self._space.is_allowed(region, variant) for variant in range(1, len(self._kept)))
 
-    def _join(
-        self, model: nn.Module, batches: tuple[int, ...], *, segments: bool
-    ) -> tuple[RegionSpace, list[Variant]]:
+    def _join(self, model: nn.Module, batches: tuple[int, ...], *, segments: bool) -> tuple[RegionSpace, list[Variant]]:
         """The space of the variants that can be traced and joined; why others cannot goes to `notes`."""
         paths = self._variants.paths
         base, *others = self._variants.variants
@@ -116,9 +122,7 @@ class PlannedLoop:
                 consider(segments_variant(number, wanted))
         return space, kept
 
-    def _wanted_segments(
-        self, model: nn.Module, space: RegionSpace, batch: int
-    ) -> list[dict[str, tuple[int, int]]]:
+    def _wanted_segments(self, model: nn.Module, space: RegionSpace, batch: int) -> list[dict[str, tuple[int, int]]]:
         """Sets of segments that the best plans would have, as far as bytes and costs of single regions tell."""
         candidates = list(candidate_segments(model, self._variants.paths).items())
         if not candidates:
@@ -133,7 +137,9 @@ class PlannedLoop:
             segments = list(variant.segments.values())
             return variant, self._tracer.variant(self._variants.paths, variant.applied, batches, segments)
         except OverwrittenError as error:
-            dropped = set().union(*(self._variants.regions_of(self._variants.paths.index(path), variant) for path in error.paths))
+            dropped = set().union(
+                *(self._variants.regions_of(self._variants.paths.index(path), variant) for path in error.paths)
+            )
             if not dropped or len(dropped) == len(variant.applied):
                 raise
             self.notes.append(f"not considered: {variant.name} of {', '.join(error.paths)} (writes to its argument)")
@@ -168,11 +174,15 @@ class PlannedLoop:
             regions |= self._variants.regions_of(region, self._kept[number])
         return self._space.splice(allowed), regions
 
+    def segment(self, region: int, number: int) -> range:
+        """The regions that run as one with `region` in a variant, itself among them."""
+        return self._kept[number].segment(region)
+
     def possible(self, choice: Sequence[int]) -> list[int]:
         """The choice with the first variant wherever a region cannot run as chosen, by itself or with its segment."""
         allowed = [number if self.is_allowed(region, number) else 0 for region, number in enumerate(choice)]
         whole = (
-            all(allowed[other] == number for other in self._kept[number].segment(region))
+            all(allowed[other] == number for other in self.segment(region, number))
             for region, number in enumerate(allowed)
         )
         return [number if is_whole else 0 for number, is_whole in zip(allowed, list(whole), strict=True)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpumem.checkpointing.candidates import Region
-from gpumem.checkpointing.options import CHECKPOINT
+from gpumem.checkpointing.options import CHECKPOINT, OFFLOAD
 
 # Parts (attention, feed-forward) are offered where at least this share of the regions has one of that name.
 _SHARE_WITH_PART = 0.5
@@ -58,13 +58,15 @@ class Variants:
         return {name: option for name, option in variant.applied.items() if name == path or name.startswith(f"{path}.")}
 
 
-def variants_of(regions: Sequence[Region], *, parts: bool = True) -> Variants:
-    """Keep, whole regions, and (with `parts`) parts that most regions have."""
+def variants_of(regions: Sequence[Region], *, parts: bool = True, offload: bool = False) -> Variants:
+    """Keep, whole regions, (with `parts`) parts that most regions have, and (with `offload`) regions on the host."""
     found = [Variant("keep"), Variant(CHECKPOINT, {region.name: CHECKPOINT for region in regions})]
     for part in _common_parts(regions) if parts else ():
         names = {f"{region.name}.{part}" for region in regions}
         applied = {p.name: CHECKPOINT for region in regions for p in region.parts if p.name in names}
         found.append(Variant(part, applied))
+    if offload:
+        found.append(Variant(OFFLOAD, {region.name: OFFLOAD for region in regions}))
     return Variants(tuple(region.name for region in regions), tuple(found))
 
 

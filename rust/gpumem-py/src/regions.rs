@@ -36,6 +36,7 @@ fn unit(name: &str) -> PyResult<Unit> {
         "fp32" => Ok(Unit::Fp32),
         "tf32" => Ok(Unit::Tf32),
         "half" => Ok(Unit::Half),
+        "host" => Ok(Unit::Host),
         _ => Err(damaged(format!("unknown arithmetic unit '{name}'"))),
     }
 }

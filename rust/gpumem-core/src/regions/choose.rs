@@ -5,6 +5,7 @@ use std::thread;
 
 use crate::chain::{ParetoFront, Permutations, Solution, in_cost_order, pareto};
 use crate::regions::chain::RegionChain;
+use crate::regions::structured::structured;
 use crate::regions::trial::Trials;
 
 /// Actions that may be played for an answer unless the caller says otherwise: some 20 ms on one core.
@@ -15,6 +16,8 @@ const EXHAUSTIVE_PLANS: usize = 1 << 14;
 const EXHAUSTIVE_FACTOR: usize = 16;
 /// Of plans gone through, one in so many at least is expected to be worth playing; the others hold too much at once.
 const PLANS_PER_PLAY: usize = 16;
+/// After the bisection, equal numbers of plays go to plans on the front, with a pattern, and beside the front.
+const WAYS_TO_LOOK: usize = 3;
 /// Steps of the bisection of the front that are always made.
 const LEAST_BISECTIONS: usize = 7;
 /// Steps after which a front of [`crate::chain::FRONT_LIMIT`] plans is used up.
@@ -120,12 +123,15 @@ impl<'a> Chooser<'a> {
             let plays = plays.unwrap_or(usual.saturating_mul(EXHAUSTIVE_FACTOR));
             self.in_order(self.near_bytes(), most, Permutations::Every, plays)
         } else {
-            let on_front = self.scan(&front, most, usual / self.trials.len());
+            let share = usual / WAYS_TO_LOOK;
+            let on_front = self.scan(&front, most, share);
             let most = on_front.as_ref().map_or(most, |found| found.cost);
+            let patterned = if share > 0 { self.patterned(most, share) } else { None };
+            let most = patterned.as_ref().map_or(most, |found| found.cost);
             // Beside the front: what needs no more than the front's next cheaper plan.
             let next = front.points().find(|&(_, cost)| cost < most).map_or(0, |(peak_bytes, _)| peak_bytes);
-            let (beside, _) = self.in_order(next, most, Permutations::Canonical, usual / 2);
-            (beside.or(on_front), false)
+            let (beside, _) = self.in_order(next, most, Permutations::Canonical, share);
+            (beside.or(patterned).or(on_front), false)
         };
         let found = better.or(found)?;
         Some(Chosen { bound: if complete { found.cost } else { bound.min(found.cost) }, ..found })
@@ -204,6 +210,19 @@ impl<'a> Chooser<'a> {
             .collect();
         let stride = open.len().div_ceil(plays.max(1)).max(1);
         open.into_iter().rev().step_by(stride).find_map(|index| self.chosen(&front.solution(index)?))
+    }
+
+    /// The first of the plans with a pattern cheaper than `most` that fits, from the cheapest on; of many, some.
+    fn patterned(&mut self, most: u64, plays: usize) -> Option<Chosen> {
+        let near_bytes = self.near_bytes();
+        let mut open: Vec<Solution> = structured(self.chain)
+            .into_iter()
+            .filter(|solution| solution.cost < most && solution.peak_bytes <= near_bytes)
+            .collect();
+        open.sort_by(|a, b| (a.cost, a.peak_bytes, &a.choices).cmp(&(b.cost, b.peak_bytes, &b.choices)));
+        open.dedup_by(|a, b| a.choices == b.choices);
+        let stride = open.len().div_ceil(plays).max(1);
+        open.iter().step_by(stride).find_map(|solution| self.chosen(solution))
     }
 
     fn chosen(&mut self, solution: &Solution) -> Option<Chosen> {

@@ -21,6 +21,7 @@ mod prepared;
 mod segments;
 mod space;
 mod splice;
+mod structured;
 mod trial;
 
 pub use cut::{OpCost, RegionTrace, Run, Variant};
