@@ -16,10 +16,12 @@ from tests.parity import ours
 from tests.parity.case import Case
 from tests.parity.difference import sequences_equal
 from tests.planning.conftest import BATCH
-from tests.planning.models import SAMPLE, Tower
+from tests.planning.models import Tower
 
 TARGET: dict[str, Any] = {"gpu": "rtx3090", "context": 0}
 BLOCKS = 12
+# Activations of 16 MiB: with smaller ones, segments of the allocator hide what a plan saves.
+SAMPLE = (1024, 64)
 
 
 class _Chain(Tower):

@@ -140,10 +140,11 @@ def _more_divisible(global_batch: int, batch: int, largest: int) -> list[str]:
         for other in (global_batch - distance, global_batch + distance):
             found = max(divisor for divisor in _divisors(other) if divisor <= largest)
             if found >= 2 * batch:
-                return [
-                    f"global_batch={global_batch} has no divisor between {batch} and {largest}, the largest micro-batch "
-                    f"that fits; global_batch={other} would run in micro-batches of {found}"
-                ]
+                note = (
+                    f"global_batch={global_batch} has no divisor between {batch} and the largest micro-batch that fits "
+                    f"({largest}); global_batch={other} would run in micro-batches of {found}"
+                )
+                return [note]
     return []
 
 

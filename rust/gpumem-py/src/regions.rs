@@ -157,8 +157,7 @@ impl RegionSpace {
         gpu: Option<&str>,
     ) -> PyResult<Vec<Vec<usize>>> {
         let setting = setting(gpu, None, None, None, None, true, false)?;
-        let candidates: Vec<Segment> =
-            candidates.into_iter().map(|(first, count)| Segment { first, count }).collect();
+        let candidates: Vec<Segment> = candidates.into_iter().map(|(first, count)| Segment { first, count }).collect();
         py.detach(|| self.core.wanted_segments(&candidates, whole, most, batch.0, &setting)).map_err(to_python)
     }
 

@@ -52,9 +52,8 @@ impl RegionChain {
             own.is_some_and(|option| regions[place].options[option].span == 1)
         };
         let alike = |a: usize, b: usize| {
-            let same = |a: &ChainOption, b: &ChainOption| {
-                (a.left_bytes, a.cost, a.span) == (b.left_bytes, b.cost, b.span)
-            };
+            let same =
+                |a: &ChainOption, b: &ChainOption| (a.left_bytes, a.cost, a.span) == (b.left_bytes, b.cost, b.span);
             self.options[a] == self.options[b]
                 && (a == b || (is_single(a) && is_single(b)))
                 && regions[a].options.iter().zip(&regions[b].options).all(|(a, b)| same(a, b))
@@ -134,7 +133,8 @@ impl RegionSpace {
                     .unwrap_or(0);
                 let extra_bytes = most.saturating_sub(prefixes[variant][place]).max(outside[place].unwrap_or(0));
                 let left_bytes = places.map(|place| left[variant][place]).fold(0, u64::saturating_add);
-                let cost = segment.clone().map(|region| costs.recompute_ps[region][variant]).fold(0, u64::saturating_add);
+                let cost =
+                    segment.clone().map(|region| costs.recompute_ps[region][variant]).fold(0, u64::saturating_add);
                 regions[place].options.push(ChainOption::new(left_bytes, extra_bytes, cost).over(segment.len()));
                 options[place].push(variant);
             }

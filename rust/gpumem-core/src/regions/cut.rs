@@ -142,7 +142,8 @@ impl Variant {
         let mut next = 0;
         for &(first, count) in &self.segments {
             let end = first.checked_add(count).filter(|&end| first >= next && count > 1 && end <= regions);
-            next = end.ok_or_else(|| Error::InvalidSpec { reason: "segments overlap or have no regions".to_owned() })?;
+            next =
+                end.ok_or_else(|| Error::InvalidSpec { reason: "segments overlap or have no regions".to_owned() })?;
         }
         for (runs, events) in self.steps.iter().zip(&self.spec.steps) {
             let mut end = 0;

@@ -16,6 +16,7 @@ mod holds;
 mod joined;
 mod left;
 mod matching;
+mod neighbours;
 mod plan;
 mod prepared;
 mod segments;

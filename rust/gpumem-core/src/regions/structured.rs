@@ -41,9 +41,8 @@ fn every_kth(chain: &RegionChain) -> Vec<Solution> {
         for offset in 0..distance {
             for marked in [true, false] {
                 let variant = |place: usize| usize::from((place % distance == offset) == marked);
-                let options = (0..places).map(|place| {
-                    option(chain, place, variant(place)).or_else(|| option(chain, place, 0)).unwrap_or(0)
-                });
+                let options = (0..places)
+                    .map(|place| option(chain, place, variant(place)).or_else(|| option(chain, place, 0)).unwrap_or(0));
                 plans.extend(solution(chain, &options.collect::<Vec<_>>()));
             }
         }

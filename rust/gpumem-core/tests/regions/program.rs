@@ -91,12 +91,7 @@ impl Program {
         Variant::cut(spec, trace).unwrap()
     }
 
-    fn written(
-        &self,
-        ways: &[Way],
-        segments: &[(usize, usize)],
-        every_workspace: bool,
-    ) -> (ModelSpec, RegionTrace) {
+    fn written(&self, ways: &[Way], segments: &[(usize, usize)], every_workspace: bool) -> (ModelSpec, RegionTrace) {
         let run = |batch| Writer::run(self, ways, segments, batch, every_workspace);
         let runs: Vec<Writer> = [2, 5].into_iter().map(run).collect();
         let structure = Structure {
@@ -110,7 +105,15 @@ impl Program {
         let traces: Vec<Trace> = runs.iter().map(|writer| writer.trace(self.blocks.len() + 1)).collect();
         let spec = assemble(structure, &traces).unwrap();
         let first = runs.into_iter().next().unwrap();
-        (spec, RegionTrace { borders: first.borders, touches: first.touches, costs: first.costs, segments: segments.to_vec() })
+        (
+            spec,
+            RegionTrace {
+                borders: first.borders,
+                touches: first.touches,
+                costs: first.costs,
+                segments: segments.to_vec(),
+            },
+        )
     }
 
     pub(crate) fn variant(&self, way: Way) -> Variant {
@@ -169,13 +172,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(
-        program: &Program,
-        ways: &[Way],
-        segments: &[(usize, usize)],
-        batch: u64,
-        every_workspace: bool,
-    ) -> Self {
+    fn run(program: &Program, ways: &[Way], segments: &[(usize, usize)], batch: u64, every_workspace: bool) -> Self {
         let mut writer = Self {
             batch,
             every_workspace,
@@ -267,13 +264,7 @@ impl Writer {
     }
 
     /// One step; takes and returns what is still referenced from the step before.
-    fn step(
-        &mut self,
-        program: &Program,
-        ways: &[Way],
-        segments: &[(usize, usize)],
-        before: Vec<u32>,
-    ) -> Vec<u32> {
+    fn step(&mut self, program: &Program, ways: &[Way], segments: &[(usize, usize)], before: Vec<u32>) -> Vec<u32> {
         self.mark(Phase::Forward);
         let mut x_bytes = 600_000 * self.batch;
         let mut x = self.alloc(x_bytes, None);
