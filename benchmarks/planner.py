@@ -24,6 +24,7 @@ from benchmarks.planner_cases import GPU, Case, gpt2, on_meta
 from benchmarks.planner_rivals import Milp, knapsacks
 
 from gpumem.errors import BudgetError, GpumemError
+from gpumem.planning.loops import PlannedLoop
 
 RESULTS = Path(__file__).parent / "results" / "planner.md"
 LAYERS = (12, 24, 48, 96)
@@ -91,16 +92,20 @@ def monet() -> Iterator[str]:
     """Rows of MONeT's table."""
     for name, (batch, points) in MONET.items():
         case = monet_case(name, batch)
-        planned = case.planned()
+        recomputing, offloading = case.planned(), case.planned(offload=True)
+        least = recomputing.smallest_bytes(batch, MONET_TARGET) / 1e9
         for gigabytes, overhead in points:
             target = {**MONET_TARGET, "budget": int(gigabytes * 1e9)}
-            try:
-                ours = planned.cheapest(batch, target)
-            except BudgetError:
-                ours = None
-            least = planned.smallest_bytes(batch, MONET_TARGET) / 1e9
-            found = "-" if ours is None else f"{100 * ours.recompute_seconds / ours.step_seconds:.2f} %"
-            yield f"| {name} | {batch} | {gigabytes:.2f} | {overhead:.2f} % | {found} | {least:.2f} |"
+            found = [_overhead(planned, batch, target) for planned in (recomputing, offloading)]
+            yield f"| {name} | {batch} | {gigabytes:.2f} | {overhead:.2f} % | {' | '.join(found)} | {least:.2f} |"
+
+
+def _overhead(planned: PlannedLoop, batch: int, target: dict[str, Any]) -> str:
+    try:
+        ours = planned.cheapest(batch, target)
+    except BudgetError:
+        ours = None
+    return "-" if ours is None else f"{100 * ours.recompute_seconds / ours.step_seconds:.2f} %"
 
 
 def _section(title: str, text: str, head: str, rows: Iterable[str]) -> str:
@@ -114,7 +119,7 @@ def _section(title: str, text: str, head: str, rows: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Run the parts named on the command line, or all; all write the file."""
+    """Run the parts named on the command line, or all, and write them into the file."""
     torch.set_num_threads(1)
     parts: dict[str, Callable[[], str]] = {
         "speed": lambda: _section("Speed", SPEED, SPEED_HEAD, speed()),
@@ -128,11 +133,18 @@ def main() -> None:
         "knapsack": lambda: _section("Budgets kept", KNAPSACK, KNAPSACK_HEAD, knapsack_rows()),
         "monet": lambda: _section("MONeT's points", MONET_TEXT, MONET_HEAD, monet()),
     }
-    named = sys.argv[1:] or list(parts)
-    sections = [parts[name]() for name in named]
-    if named == list(parts):
-        machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}"
-        RESULTS.write_text("\n".join([HEAD.format(machine=machine), *sections]), encoding="utf-8")
+    written = {} if not sys.argv[1:] else _written()
+    for name in sys.argv[1:] or parts:
+        section = parts[name]()
+        written[section.split("\n", 1)[0]] = section
+    machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}"
+    RESULTS.write_text("\n".join([HEAD.format(machine=machine), *written.values()]), encoding="utf-8")
+
+
+def _written() -> dict[str, str]:
+    """Sections of the file as it is, by their titles."""
+    found = RESULTS.read_text(encoding="utf-8").split("\n## ")[1:]
+    return {f"## {section.partition(chr(10))[0]}": f"## {section.rstrip()}\n" for section in found}
 
 
 def knapsack_rows() -> Iterator[str]:
@@ -160,11 +172,12 @@ within its budget by the exact allocator: 0 over."""
 KNAPSACK_HEAD = "| solver | items | over budget | worst |"
 MONET_TEXT = """Its README gives the peak and the measured overhead of its schedules, which also change
 implementations of operators (an overhead can be negative) and recompute single operators; ours checkpoints whole
-blocks, or runs of layers between poolings, and reaches less low. Assumptions: fp32, SGD without momentum, gigabytes
-of 10^9 bytes, the allocator with expandable segments, context not counted, roofline of a P100 (MONeT does not name
-its card). Its UNet is left out: which one it is is not said. `-`: no plan of blocks fits; the last column is the
-smallest budget that one needs, in GB."""
-MONET_HEAD = "| model | batch | GB | MONeT, measured | ours, predicted | least |"
+blocks, segments of them, or runs of layers between poolings, and reaches less low. `with offload`: what a block
+saves may also wait in the host's memory (PCI Express 3, 15 GB/s each way, not overlapped with anything).
+Assumptions: fp32, SGD without momentum, gigabytes of 10^9 bytes, the allocator with expandable segments, context
+not counted, roofline of a P100 (MONeT does not name its card). Its UNet is left out: which one it is is not said.
+`-`: no plan fits; the last column is the smallest budget that one without offload needs, in GB."""
+MONET_HEAD = "| model | batch | GB | MONeT, measured | ours, predicted | with offload | least |"
 
 
 if __name__ == "__main__":

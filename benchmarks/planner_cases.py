@@ -27,9 +27,9 @@ class Case:
     batch: int
     loop: dict[str, Any]
 
-    def planned(self) -> PlannedLoop:
+    def planned(self, *, offload: bool = False) -> PlannedLoop:
         """Trace it in all variants."""
-        return PlannedLoop(self.make(), self.input, (self.batch,), loop_keywords(self.loop))
+        return PlannedLoop(self.make(), self.input, (self.batch,), loop_keywords(self.loop), offload=offload)
 
 
 def on_meta(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:

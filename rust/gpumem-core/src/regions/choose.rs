@@ -20,6 +20,8 @@ const PLANS_PER_PLAY: usize = 16;
 /// After the bisection, equal numbers of plays go to plans on the front, with a pattern, beside the front, and next to the
 /// best of them.
 const WAYS_TO_LOOK: usize = 4;
+/// With fewer plays than that for each, a long loop is left at what the bisection found.
+const LEAST_PLAYS_OF_A_WAY: usize = 2;
 /// Steps of the bisection of the front that are always made.
 const LEAST_BISECTIONS: usize = 7;
 /// Steps after which a front of [`crate::chain::FRONT_LIMIT`] plans is used up.
@@ -30,7 +32,7 @@ const LEAST_PEAK_PLANS: usize = 4;
 /// it are tried too. In the models of `benchmarks/results/planner.md` the sum exceeds the live bytes by 2 % at most.
 const SLACK_SHARE: u64 = 32;
 /// Below so many actions a thread costs more than it saves.
-const ACTIONS_OF_A_THREAD: usize = 1 << 13;
+const ACTIONS_OF_A_THREAD: usize = 1 << 12;
 
 /// A plan that fits.
 #[derive(Clone)]
@@ -126,7 +128,7 @@ impl<'a> Chooser<'a> {
             let plays = plays.unwrap_or(usual.saturating_mul(EXHAUSTIVE_FACTOR));
             self.in_order(self.near_bytes(), most, Permutations::Every, plays)
         } else {
-            let share = usual / WAYS_TO_LOOK;
+            let share = Some(usual / WAYS_TO_LOOK).filter(|&share| share >= LEAST_PLAYS_OF_A_WAY).unwrap_or(0);
             let cost = |found: &Option<Chosen>| found.as_ref().map_or(u64::MAX, |found| found.cost);
             let on_front = if share > 0 { self.scan(&front, most, share) } else { None };
             let best = on_front.or_else(|| found.clone());
