@@ -21,7 +21,7 @@ const PLANS_PER_PLAY: usize = 16;
 /// best of them.
 const WAYS_TO_LOOK: usize = 4;
 /// With fewer plays than that for each, a long loop is left at what the bisection found.
-const LEAST_PLAYS_OF_A_WAY: usize = 2;
+const LEAST_PLAYS_OF_A_WAY: usize = 3;
 /// Steps of the bisection of the front that are always made.
 const LEAST_BISECTIONS: usize = 7;
 /// Steps after which a front of [`crate::chain::FRONT_LIMIT`] plans is used up.
