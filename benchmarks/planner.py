@@ -12,25 +12,21 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 import torchvision
 import transformers
+from benchmarks import planner_quality
+from benchmarks.planner_cases import GPU, Case, gpt2, on_meta
 from benchmarks.planner_rivals import Milp, knapsacks
-from torch import nn
 
 from gpumem.errors import BudgetError, GpumemError
-from gpumem.extraction.keywords import loop_keywords
 from gpumem.planning.loops import PlannedLoop
 
 RESULTS = Path(__file__).parent / "results" / "planner.md"
-GPU: dict[str, Any] = {"gpu": "a100-80gb"}
-GIB = 1 << 30
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LAYERS = (12, 24, 48, 96)
 MILP_LAYERS = (12, 24)
 MILP_CAP_SECONDS = 30
@@ -44,115 +40,6 @@ MONET: dict[str, tuple[int, list[tuple[float, float]]]] = {
 }
 # Its figures are allocated bytes; with expandable segments hardly more is reserved.
 MONET_TARGET: dict[str, Any] = {"gpu": "p100-16gb", "context": 0, "alloc_conf": "expandable_segments:True"}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model with a loop, planned for one batch size."""
-
-    name: str
-    make: Callable[[], nn.Module]
-    input: Any
-    batch: int
-    loop: dict[str, Any]
-
-    def planned(self) -> PlannedLoop:
-        """Trace it in all variants."""
-        return PlannedLoop(self.make(), self.input, (self.batch,), loop_keywords(self.loop))
-
-
-def on_meta(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    """The same model without weights."""
-
-    def made() -> nn.Module:
-        with torch.device("meta"):
-            return make()
-
-    return made
-
-
-def gpt2(layers: int) -> Case:
-    """GPT-2 with 512 tokens, batch 8."""
-    config = transformers.GPT2Config(n_layer=layers, use_cache=False)
-    tokens = dict.fromkeys(("input_ids", "labels"), ((512,), torch.int64))
-    make = on_meta(lambda: transformers.GPT2LMHeadModel(config))
-    return Case(f"GPT-2, {layers} layers", make, tokens, 8, {"precision": "amp-bf16", "optimizer": "adamw"})
-
-
-def image(name: str, batch: int, **loop: Any) -> Case:
-    """A torchvision model on 224x224 images."""
-    return Case(name, on_meta(getattr(torchvision.models, name)), (3, 224, 224), batch, loop)
-
-
-QUALITY = (
-    image("resnet50", 64, precision="fp32", optimizer="sgd"),
-    image("vit_b_16", 64, precision="amp-bf16", optimizer="adamw"),
-    image("swin_t", 64, precision="amp-bf16", optimizer="adamw"),
-    gpt2(12),
-)
-
-
-class Judge:
-    """Whether a choice of variants fits a budget, by the exact allocator; remembers specs and costs."""
-
-    def __init__(self, planned: PlannedLoop, batch: int) -> None:
-        self.planned = planned
-        self.batch = batch
-        self._known: dict[tuple[int, ...], tuple[Any, float]] = {}
-
-    def look(self, choice: Sequence[int]) -> tuple[Any, float]:
-        """Spec and seconds of recomputation."""
-        key = tuple(choice)
-        if key not in self._known:
-            spec, _ = self.planned.joined(key)
-            allowed = [number if self.planned.is_allowed(region, number) else 0 for region, number in enumerate(key)]
-            self._known[key] = spec, self.planned.cost(allowed, self.batch, GPU)
-        return self._known[key]
-
-    def fits(self, choice: Sequence[int], budget: int) -> bool:
-        """Whether it gets through."""
-        fits: bool = self.look(choice)[0].fits(self.batch, **GPU, budget=budget)
-        return fits
-
-    def cheapest(self, choices: Iterable[Sequence[int]], budget: int) -> float | None:
-        """Least seconds of those that fit."""
-        best: float | None = None
-        for choice in choices:
-            cost = self.look(choice)[1]
-            if (best is None or cost < best) and self.fits(choice, budget):
-                best = cost
-        return best
-
-
-def every_kth(places: int) -> Iterator[list[int]]:
-    """Every k-th block checkpointed, and all but every k-th, for every k and offset."""
-    for k in range(1, places + 1):
-        for offset in range(k):
-            marked = [int(place % k == offset) for place in range(places)]
-            yield marked
-            yield [1 - mark for mark in marked]
-
-
-def greedy(judge: Judge, budget: int) -> float | None:
-    """Of the options left, the one that saves most bytes for each second, until it fits."""
-    planned, batch = judge.planned, judge.batch
-    choice = [0] * planned.places
-    peak = lambda one: judge.look(one)[0].estimate(batch, **GPU).requested_peak.high  # noqa: E731
-    while not judge.fits(choice, budget):
-        here, spent = peak(choice), judge.look(choice)[1]
-        best, best_ratio = None, 0.0
-        for region in range(planned.places):
-            for number in range(1, len(planned.variant_names)):
-                if choice[region] == number or not planned.is_allowed(region, number):
-                    continue
-                other = [*choice[:region], number, *choice[region + 1 :]]
-                ratio = (here - peak(other)) / max(judge.look(other)[1] - spent, 1e-9)
-                if ratio > best_ratio:
-                    best, best_ratio = other, ratio
-        if best is None:
-            return None
-        choice = best
-    return judge.look(choice)[1]
 
 
 def speed() -> Iterator[str]:
@@ -194,28 +81,6 @@ def milp() -> Iterator[str]:
             yield f"| {layers} | {solver.modules} | {share:.0%} | {answer.seconds:.2f} s | {found} |"
 
 
-def quality(case: Case) -> Iterator[str]:
-    """Rows of one model's table."""
-    planned = case.planned()
-    judge = Judge(planned, case.batch)
-    keep = planned.kept().estimate(case.batch, **GPU).device_peak.high
-    small = planned.smallest_bytes(case.batch, GPU)
-    for share in SHARES:
-        budget = int(small + share * (keep - small))
-        ours = planned.cheapest(case.batch, {**GPU, "budget": budget})
-        assert ours is not None
-        others = (
-            judge.cheapest([[1] * planned.places], budget),
-            judge.cheapest(every_kth(planned.places), budget),
-            greedy(judge, budget),
-        )
-        step = ours.step_seconds
-        percent = lambda cost, step=step: "-" if cost is None else f"{100 * cost / step:.2f}"  # noqa: E731
-        worse = any(cost is not None and cost < ours.recompute_seconds * (1 - 1e-9) for cost in others)
-        cells = " | ".join(map(percent, (ours.recompute_seconds, ours.recompute_bound_seconds, *others)))
-        yield f"| {case.name} | {share:.0%} | {budget / GIB:.2f} | {cells} | {'**worse**' if worse else ''} |"
-
-
 def monet_case(name: str, batch: int) -> Case:
     """MONeT's model in our words."""
     options = {"aux_logits": False, "init_weights": False} if name == "googlenet" else {}
@@ -227,16 +92,20 @@ def monet() -> Iterator[str]:
     """Rows of MONeT's table."""
     for name, (batch, points) in MONET.items():
         case = monet_case(name, batch)
-        planned = case.planned()
+        recomputing, offloading = case.planned(), case.planned(offload=True)
+        least = recomputing.smallest_bytes(batch, MONET_TARGET) / 1e9
         for gigabytes, overhead in points:
             target = {**MONET_TARGET, "budget": int(gigabytes * 1e9)}
-            try:
-                ours = planned.cheapest(batch, target)
-            except BudgetError:
-                ours = None
-            least = planned.smallest_bytes(batch, MONET_TARGET) / 1e9
-            found = "-" if ours is None else f"{100 * ours.recompute_seconds / ours.step_seconds:.2f} %"
-            yield f"| {name} | {batch} | {gigabytes:.2f} | {overhead:.2f} % | {found} | {least:.2f} |"
+            found = [_overhead(planned, batch, target) for planned in (recomputing, offloading)]
+            yield f"| {name} | {batch} | {gigabytes:.2f} | {overhead:.2f} % | {' | '.join(found)} | {least:.2f} |"
+
+
+def _overhead(planned: PlannedLoop, batch: int, target: dict[str, Any]) -> str:
+    try:
+        ours = planned.cheapest(batch, target)
+    except BudgetError:
+        ours = None
+    return "-" if ours is None else f"{100 * ours.recompute_seconds / ours.step_seconds:.2f} %"
 
 
 def _section(title: str, text: str, head: str, rows: Iterable[str]) -> str:
@@ -250,20 +119,32 @@ def _section(title: str, text: str, head: str, rows: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Run the parts named on the command line, or all; all write the file."""
+    """Run the parts named on the command line, or all, and write them into the file."""
     torch.set_num_threads(1)
     parts: dict[str, Callable[[], str]] = {
         "speed": lambda: _section("Speed", SPEED, SPEED_HEAD, speed()),
         "milp": lambda: _section("PyTorch's SAC MILP", MILP, MILP_HEAD, milp()),
-        "quality": lambda: _section("Quality", QUALITY_TEXT, QUALITY_HEAD, (r for c in QUALITY for r in quality(c))),
+        "quality": lambda: _section(
+            "Quality",
+            planner_quality.TEXT,
+            planner_quality.HEAD,
+            (row for case in planner_quality.CASES for row in planner_quality.rows(case)),
+        ),
         "knapsack": lambda: _section("Budgets kept", KNAPSACK, KNAPSACK_HEAD, knapsack_rows()),
         "monet": lambda: _section("MONeT's points", MONET_TEXT, MONET_HEAD, monet()),
     }
-    named = sys.argv[1:] or list(parts)
-    sections = [parts[name]() for name in named]
-    if named == list(parts):
-        machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}"
-        RESULTS.write_text("\n".join([HEAD.format(machine=machine), *sections]), encoding="utf-8")
+    written = {} if not sys.argv[1:] else _written()
+    for name in sys.argv[1:] or parts:
+        section = parts[name]()
+        written[section.split("\n", 1)[0]] = section
+    machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}"
+    RESULTS.write_text("\n".join([HEAD.format(machine=machine), *written.values()]), encoding="utf-8")
+
+
+def _written() -> dict[str, str]:
+    """Sections of the file as it is, by their titles."""
+    found = RESULTS.read_text(encoding="utf-8").split("\n## ")[1:]
+    return {f"## {section.partition(chr(10))[0]}": f"## {section.rstrip()}\n" for section in found}
 
 
 def knapsack_rows() -> Iterator[str]:
@@ -286,22 +167,17 @@ MILP = f"""`torch.distributed._tools.sac_ilp.sac_milp` (CBC, its 5 % gap) on the
 estimators from fake tensors in fp32; its limit of 180 s was set to {MILP_CAP_SECONDS} s. Budgets are shares of the
 peak that MemTracker gives."""
 MILP_HEAD = "| layers | modules | budget | solver | checkpointed |"
-QUALITY_TEXT = """Recomputation in percent of the step; a budget's share is that of the way from the smallest to what
-keeping everything needs. `bound`: by the sum over regions no plan whose live bytes fit costs less; what lies between
-is the allocator's fragmentation. `every block`: all checkpointed. `every k-th`: the best of checkpointing every k-th
-block or all but every k-th, for every k and offset. `greedy`: most bytes for each second first. Every plan was judged
-by the exact allocator; `-`: none fits. `worse` marks budgets where one of them beats ours."""
-QUALITY_HEAD = "| model | budget | GiB | ours | bound | every block | every k-th | greedy | |"
 KNAPSACK = """Random weights that sum to one, budget one half (what functorch passes). Every plan of ours was played
 within its budget by the exact allocator: 0 over."""
 KNAPSACK_HEAD = "| solver | items | over budget | worst |"
 MONET_TEXT = """Its README gives the peak and the measured overhead of its schedules, which also change
 implementations of operators (an overhead can be negative) and recompute single operators; ours checkpoints whole
-blocks, or runs of layers between poolings, and reaches less low. Assumptions: fp32, SGD without momentum, gigabytes
-of 10^9 bytes, the allocator with expandable segments, context not counted, roofline of a P100 (MONeT does not name
-its card). Its UNet is left out: which one it is is not said. `-`: no plan of blocks fits; the last column is the
-smallest budget that one needs, in GB."""
-MONET_HEAD = "| model | batch | GB | MONeT, measured | ours, predicted | least |"
+blocks, segments of them, or runs of layers between poolings, and reaches less low. `with offload`: what a block
+saves may also wait in the host's memory (PCI Express 3, 15 GB/s each way, not overlapped with anything).
+Assumptions: fp32, SGD without momentum, gigabytes of 10^9 bytes, the allocator with expandable segments, context
+not counted, roofline of a P100 (MONeT does not name its card). Its UNet is left out: which one it is is not said.
+`-`: no plan fits; the last column is the smallest budget that one without offload needs, in GB."""
+MONET_HEAD = "| model | batch | GB | MONeT, measured | ours, predicted | with offload | least |"
 
 
 if __name__ == "__main__":

@@ -79,6 +79,12 @@ class RegionSpace:
         cudnn_benchmark: bool = False,
         conv_workspaces: str = "auto",
     ) -> tuple[list[int], int, int, int, int] | None: ...
+    def chain_ways(
+        self, batch: int, /, *, gpu: str | None = None
+    ) -> tuple[list[list[tuple[int, int, int, int, int, int]]], int]: ...
+    def wanted_segments(
+        self, candidates: list[tuple[int, int]], whole: int, most: int, batch: int, /, *, gpu: str | None = None
+    ) -> list[list[int]]: ...
     def max_batch(
         self,
         *,

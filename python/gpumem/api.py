@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpumem.errors import BatchDependentError, GpumemError, InputError
@@ -176,6 +176,8 @@ def plan(
     global_batch: int | None = None,
     objective: str = "throughput",
     precision: str | Sequence[str] = "fp32",
+    offload: bool = False,
+    choose: Mapping[str, Sequence[Any]] | None = None,
     **keywords: Any,
 ) -> Plan:
     """Find a batch size and the modules to checkpoint so that training fits, with the least to run again.
@@ -190,6 +192,11 @@ def plan(
         global_batch: Samples per optimizer step, to be reached by accumulation; the micro-batch is then chosen.
         objective: With a free batch: `throughput` (samples per second) or `batch` (the largest).
         precision: The precision, or several to choose from.
+        offload: Whether what regions save for the backward pass may also wait in the host's memory; its price is that
+            of PCI Express at its specified rate, both ways.
+        choose: Other keywords of `extract` of which the search may choose, with their values: `optimizer`, `zero_grad`,
+            `channels_last`, `step_in_backward`. Of equally good ones the first; combinations that contradict
+            themselves are passed over.
         **keywords: Those of `extract` (optimizer, channels_last, ...) and of `ModelSpec.estimate`; `gpu=` or `budget=`
             is needed.
 
@@ -203,11 +210,20 @@ def plan(
     """
     with needing_torch():
         from gpumem.extraction.keywords import loop_keywords
-        from gpumem.planning.search import Axes, find_plan
+        from gpumem.planning.axes import Axes
+        from gpumem.planning.search import find_plan
     extraction, target = _split(keywords)
     for size in (batch, global_batch):
         if size is not None:
             _checked_batch(size)
     precisions = (precision,) if isinstance(precision, str) else tuple(precision or ())
-    axes = Axes(batch=batch, global_batch=global_batch, objective=objective, precisions=precisions)
+    open_to = {name: (values,) if isinstance(values, str) else tuple(values) for name, values in (choose or {}).items()}
+    axes = Axes(
+        batch=batch,
+        global_batch=global_batch,
+        objective=objective,
+        precisions=precisions,
+        offload=offload,
+        choices=open_to,
+    )
     return find_plan(model, input, axes, loop_keywords(extraction), target)

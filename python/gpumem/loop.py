@@ -8,6 +8,7 @@ its body.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ class LoopConfig:
         zero_grad: `none` (`set_to_none=True`, PyTorch's default) or `zero`; at the start of the step.
         accumulate: Micro-batches per optimizer step.
         clip_grad_norm: `max_norm` for `torch.nn.utils.clip_grad_norm_`, or None.
+        step_in_backward: Each parameter is updated by an optimizer of its own as soon as its gradient is complete, and
+            the gradient is let go of (`optimizers_in_backward`).
         steps: Steps to run.
     """
 
@@ -48,6 +51,7 @@ class LoopConfig:
     zero_grad: str = "none"
     accumulate: int = 1
     clip_grad_norm: float | None = None
+    step_in_backward: bool = False
     steps: int = 3
 
 
@@ -86,9 +90,32 @@ def call(model: nn.Module, inputs: Any) -> Any:
     return model(inputs)
 
 
+def optimizers_in_backward(make_optimizer: OptimizerFactory, parameters: Any) -> list[torch.optim.Optimizer]:
+    """One optimizer for each parameter, which steps in the backward pass: gradients never exist all at once.
+
+    After PyTorch's tutorial "How to save memory by fusing the optimizer step into the backward pass". It rules out what
+    looks at all gradients between the backward pass and the step: accumulation, clipping by norm, a `GradScaler`.
+
+    Args:
+        make_optimizer: Makes an optimizer of a list of parameters.
+        parameters: Parameters that require a gradient.
+    """
+    optimizers = []
+    for parameter in parameters:
+        optimizer = make_optimizer([parameter])
+        parameter.register_post_accumulate_grad_hook(functools.partial(_step_now, optimizer))
+        optimizers.append(optimizer)
+    return optimizers
+
+
+def _step_now(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> None:
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def train(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | None,
     next_batch: Callable[[], tuple[Any, Any]],
     criterion: Criterion,
     config: LoopConfig,
@@ -100,7 +127,7 @@ def train(
 
     Args:
         model: The model on its device, in training mode.
-        optimizer: Built on the model's parameters.
+        optimizer: Built on the model's parameters; None when they are updated in the backward pass.
         next_batch: Returns `(inputs, target)` on the device.
         criterion: Maps `(output, target)` to a scalar loss.
         config: The loop.
@@ -116,7 +143,8 @@ def train(
         for micro in range(config.accumulate):
             inputs, target = next_batch()
             if micro == 0:
-                optimizer.zero_grad(set_to_none=config.zero_grad == "none")
+                if optimizer is not None:
+                    optimizer.zero_grad(set_to_none=config.zero_grad == "none")
             else:
                 mark("forward")
             with autocast(config):
@@ -127,6 +155,9 @@ def train(
             mark("backward")
             (loss if scaler is None else scaler.scale(loss)).backward()
         mark("optimizer")
+        if optimizer is None:
+            mark("end")
+            continue
         if config.clip_grad_norm is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)

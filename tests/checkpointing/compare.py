@@ -13,11 +13,13 @@ from torch.utils import _pytree as pytree
 
 from gpumem import loop
 from gpumem.checkpointing import OPTIONS, apply_regions
-from gpumem.checkpointing.options import is_selective
+from gpumem.checkpointing.options import OFFLOAD, is_selective
 from gpumem.checkpointing.selective import selective_contexts_exist
 
-AVAILABLE = [option for option in OPTIONS if selective_contexts_exist() or not is_selective(option)]
-"""The options of the torch that is installed."""
+AVAILABLE = [
+    option for option in OPTIONS if option != OFFLOAD and (selective_contexts_exist() or not is_selective(option))
+]
+"""The options of the torch that is installed with which regions run again."""
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ def extract(case: Case, loaded: LoadedModel, batches: Sequence[int] = (2, 3, 5))
             zero_grad=config.zero_grad,
             accumulate=config.accumulate,
             clip_grad_norm=config.clip_grad_norm,
+            step_in_backward=config.step_in_backward,
             gpu=case.profile,
             batches=tuple(batches),
             host_reads="zeros",

@@ -62,7 +62,7 @@ def plans_of(reference: str, random_plans: int = RANDOM_PLANS) -> Iterator[PlanC
         {"precision": precision, "optimizer": case.optimizer_call(), "gpu": case.profile, "host_reads": "zeros"}
     )
     loaded = models.load(reference)
-    planned = PlannedLoop(loaded.model, loaded.inputs, (BATCH,), loop)
+    planned = PlannedLoop(loaded.model, loaded.inputs, (BATCH,), loop, offload=True)
     draw = random.Random(0)
     choices = [(variant, [number] * planned.places) for number, variant in enumerate(planned.variant_names)]
     count = len(planned.variant_names)

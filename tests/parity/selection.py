@@ -54,6 +54,8 @@ _LOOPS: dict[str, tuple[LoopConfig, str]] = {
     "accumulate 2": (LoopConfig(accumulate=2), "adamw"),
     "accumulate 2 amp-fp16": (LoopConfig(accumulate=2, precision="amp-fp16"), "adamw"),
     "clip": (LoopConfig(clip_grad_norm=1.0), "adamw"),
+    "step in backward": (LoopConfig(step_in_backward=True), "adamw"),
+    "step in backward amp-bf16": (LoopConfig(step_in_backward=True, precision="amp-bf16"), "sgd(momentum=0.9)"),
     "clip amp-fp16": (LoopConfig(clip_grad_norm=1.0, precision="amp-fp16"), "adamw"),
 }
 _LOOP_MODELS = (

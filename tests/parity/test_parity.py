@@ -80,6 +80,8 @@ LOOPS: dict[str, tuple[str, LoopConfig, str]] = {
     "accumulate": ("nn:encoder", LoopConfig(accumulate=2, precision="amp-fp16"), "adamw"),
     "zero_grad zero": ("nn:mlp", LoopConfig(zero_grad="zero"), "sgd(momentum=0.9)"),
     "clip": ("nn:encoder", LoopConfig(clip_grad_norm=1.0), "adamw"),
+    "step in backward": ("hf:gpt2", LoopConfig(step_in_backward=True, precision="amp-bf16"), "adamw"),
+    "step in backward, fused": ("nn:encoder", LoopConfig(step_in_backward=True), "adam(fused=True)"),
     "fused": ("nn:mlp", LoopConfig(), "adamw(fused=True)"),
     "for-loop": ("nn:mlp", LoopConfig(), "adam(foreach=False)"),
     "rmsprop": ("nn:mlp", LoopConfig(), "rmsprop(momentum=0.9, centered=True)"),

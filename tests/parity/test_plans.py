@@ -21,3 +21,14 @@ def test_every_variant_and_two_mixtures_equal_cuda(reference: str) -> None:
         result = compare(plan.case, plan.joined)
         shown = "\n".join(differences(result.truth.timeline.trimmed(), result.prediction.timeline.trimmed(), 3))
         assert not result.off, f"{plan.case.label()} {plan.name}\n{shown}"
+
+
+@pytest.mark.usefixtures("virtual_gpu")
+def test_segments_of_several_blocks_equal_cuda() -> None:
+    plans = [plan for plan in plans_of("tv:resnet50", random_plans=0) if plan.name.startswith("segments")]
+    assert plans
+    for plan in plans:
+        assert any("[" in name for name, _ in plan.case.regions)
+        result = compare(plan.case, plan.joined)
+        shown = "\n".join(differences(result.truth.timeline.trimmed(), result.prediction.timeline.trimmed(), 3))
+        assert not result.off, f"{plan.case.label()} {plan.name}\n{shown}"

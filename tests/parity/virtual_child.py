@@ -28,7 +28,16 @@ from gpumem.checkpointing.caches import caches_left_out
 from gpumem.extraction.criterion import ChosenCriterion, choose_criterion
 from gpumem.extraction.inputs import make_inputs
 from gpumem.extraction.optimizer import optimizer_factory
-from gpumem.loop import PURE_DTYPES, LoopConfig, call, infer, matmul_precision, prepare_on_host, train
+from gpumem.loop import (
+    PURE_DTYPES,
+    LoopConfig,
+    call,
+    infer,
+    matmul_precision,
+    optimizers_in_backward,
+    prepare_on_host,
+    train,
+)
 from tests.parity.case import Case
 from tests.parity.models import LoadedModel, load
 
@@ -150,8 +159,13 @@ class Child:
                 return
             if criterion is None:
                 raise RuntimeError("no criterion fits the output")
-            make_optimizer, _ = optimizer_factory(case.optimizer_call())
-            optimizer = make_optimizer([p for p in model.parameters() if p.requires_grad])
+            make_optimizer, _ = optimizer_factory(case.optimizer_call(), one_by_one=config.step_in_backward)
+            parameters = [p for p in model.parameters() if p.requires_grad]
+            if config.step_in_backward:
+                optimizers_in_backward(make_optimizer, parameters)
+                train(model, None, next_batch, criterion.function, config, mark)
+                return
+            optimizer = make_optimizer(parameters)
             train(model, optimizer, next_batch, criterion.function, config, mark)
 
 

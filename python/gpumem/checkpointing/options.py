@@ -13,6 +13,9 @@ CHECKPOINT = "checkpoint"
 REENTRANT = "reentrant"
 """`torch.utils.checkpoint` with `use_reentrant=True`: the older form, always run again to its end."""
 
+OFFLOAD = "offload"
+"""Nothing is run again: what autograd saves waits in the host's memory (`gpumem.checkpointing.offload`)."""
+
 _ATTENTION = (
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu",
@@ -54,7 +57,7 @@ random numbers of all later operations of the region would be others than in the
 that are no modules stay, and PyTorch refuses the backward pass where they overwrite a kept output.
 """
 
-OPTIONS = (CHECKPOINT, REENTRANT, *SAVED_OPS)
+OPTIONS = (CHECKPOINT, REENTRANT, OFFLOAD, *SAVED_OPS)
 """Every option, the plain ones first."""
 
 

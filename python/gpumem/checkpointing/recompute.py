@@ -13,7 +13,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
-from gpumem.checkpointing.options import REENTRANT, is_selective
+from gpumem.checkpointing.offload import Offloaded
+from gpumem.checkpointing.options import OFFLOAD, REENTRANT, is_selective
 from gpumem.checkpointing.selective import context_function
 from gpumem.checkpointing.state import KeptState, out_of_place, stand_ins
 from gpumem.errors import RegionError
@@ -84,7 +85,7 @@ def recomputed(
     *,
     preserve_rng_state: bool,
 ) -> Any:
-    """Run `body(*args, **kwargs)` as a checkpointed region.
+    """Run `body(*args, **kwargs)` as a checkpointed region, or as one whose saved tensors wait on the host.
 
     Args:
         label: The region's path, for errors.
@@ -101,6 +102,9 @@ def recomputed(
     Raises:
         RegionError: reentrant, and tensors would go in or out inside objects that autograd does not look into.
     """
+    if option == OFFLOAD:
+        with Offloaded(modules):
+            return body(*args, **kwargs)
     # Dynamo takes a `context_fn` only where it is selective, so the default one is not passed.
     selective: dict[str, Any] = {"context_fn": context_function(option)} if is_selective(option) else {}
     if torch.compiler.is_compiling():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from textwrap import indent
 
-from gpumem.checkpointing.options import REENTRANT, SAVED_OPS, check_option, is_selective
+from gpumem.checkpointing.options import OFFLOAD, REENTRANT, SAVED_OPS, check_option, is_selective
 from gpumem.errors import UnknownNameError
 
 _SEGMENT = re.compile(r"(.*)\[(\d+):(\d+)\]")
@@ -78,6 +78,46 @@ def reentrant(run, *leaves, **options):
     results = checkpoint(flat, trained, *leaves, use_reentrant=True, **options)
     return pytree.tree_unflatten(list(results), structure)"""
 
+_OFFLOAD = """\
+def offload_region(module, least_bytes=1 << 20):
+    # What autograd saves of the region waits in pinned memory; each storage is sent once, weights and buffers stay.
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def region(*args, **kwargs):
+        if not (module.training and torch.is_grad_enabled()):
+            return forward(*args, **kwargs)
+        stays = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())}
+        sent = {}
+
+        def pack(tensor):
+            storage = tensor.untyped_storage()
+            if storage._cdata in stays or not tensor.is_cuda or storage.nbytes() < least_bytes:
+                return tensor
+            known = sent.get(storage._cdata)
+            if known is None or known["of"].expired() or known["version"] != tensor._version:
+                flat = tensor.detach().as_strided((storage.nbytes() // tensor.element_size(),), (1,), 0)
+                host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+                host.copy_(flat, non_blocking=True)
+                known = {"of": StorageWeakRef(storage), "version": tensor._version, "host": host, "at": tensor.device}
+                sent[storage._cdata] = known
+            return known, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+        def unpack(packed):
+            if isinstance(packed, torch.Tensor):
+                return packed
+            known, dtype, *view = packed
+            if "host" in known:
+                known["back"] = known.pop("host").to(known["at"], non_blocking=True)
+            return known["back"].view(dtype).as_strided(*view)
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            out = forward(*args, **kwargs)
+        sent.clear()
+        return out
+
+    module.forward = region"""
+
 _MEMBERS = """\
 def checkpoint_members(sequential, runs):
     # Members start to stop - 1 of a sequence as one region.
@@ -85,7 +125,7 @@ def checkpoint_members(sequential, runs):
     regions, steps, position = [], [], 0
     for (start, stop), options in sorted(runs.items()):
         region = torch.nn.Sequential(*members[start:stop])
-        checkpoint_region(region, **options)
+        {region}
         regions.append(region)
         steps += [*members[position:start], region]
         position = stop
@@ -181,26 +221,32 @@ def code(
         return "\n".join([*text, "import torch", "", precise] if precise else text) + "\n"
     selective = [option for option in SAVED_OPS if option in options.values()]
     reentrant = REENTRANT in options.values()
-    blocks = [_imports(bool(selective))]
+    offload = OFFLOAD in options.values()
+    blocks = [_imports(bool(selective), offload)]
     blocks += [_policy(option) for option in selective]
     blocks += [_CHANGED] if batch_norm or selective else []
     blocks += [_KEPT_STATISTICS] if batch_norm else []
     blocks += [_OUT_OF_PLACE] if selective else []
     blocks += [_REENTRANT] if reentrant else []
-    blocks.append(_region_function(batch_norm, bool(selective), reentrant))
+    if set(options.values()) != {OFFLOAD}:
+        blocks.append(_region_function(batch_norm, bool(selective), reentrant))
+    blocks += [_OFFLOAD] if offload else []
     calls = _members_calls(options, preserve_rng_state)
-    blocks += [_MEMBERS] if calls else []
+    one = "checkpoint_region(region, **options)"
+    either = f"offload_region(region) if options is None else {one}"
+    blocks += [_MEMBERS.replace("{region}", either if offload else one)] if calls else []
     blocks.append("\n".join(calls + _module_calls(options, preserve_rng_state)))
     blocks += [_CACHES_OFF] if caches_off else []
     blocks += [precise] if precise else []
     return _HEAD + "\n" + "\n\n\n".join(blocks) + "\n"
 
 
-def _imports(selective: bool) -> str:
+def _imports(selective: bool, offload: bool) -> str:
     names = "CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts" if selective else "checkpoint"
     return (
         "import contextlib\nimport functools\n\nimport torch\n"
-        f"from torch.utils import _pytree as pytree\nfrom torch.utils.checkpoint import {names}"
+        + ("from torch.multiprocessing.reductions import StorageWeakRef\n" if offload else "")
+        + f"from torch.utils import _pytree as pytree\nfrom torch.utils.checkpoint import {names}"
     )
 
 
@@ -250,7 +296,8 @@ def _members_calls(options: Mapping[str, str], preserve_rng_state: bool) -> list
     runs: dict[str, list[str]] = {}
     for name, option in options.items():
         if match := _SEGMENT.fullmatch(name):
-            run = f"({match[2]}, {match[3]}): dict({', '.join(_keywords(option, preserve_rng_state))}),"
+            keywords = f"dict({', '.join(_keywords(option, preserve_rng_state))})"
+            run = f"({match[2]}, {match[3]}): {None if option == OFFLOAD else keywords},"
             runs.setdefault(match[1], []).append(run)
     return [_MEMBERS_CALL.format(path=path, runs=indent("\n".join(parts), " " * 8)) for path, parts in runs.items()]
 
@@ -263,5 +310,8 @@ def _module_calls(options: Mapping[str, str], preserve_rng_state: bool) -> list[
         if names:
             arguments = ", ".join(["model.get_submodule(path)", *_keywords(option, preserve_rng_state)])
             paths = "".join(f'    "{name}",\n' for name in names)
-            lines += [f"for path in (\n{paths}):", f"    checkpoint_region({arguments})"]
+            call = (
+                "offload_region(model.get_submodule(path))" if option == OFFLOAD else f"checkpoint_region({arguments})"
+            )
+            lines += [f"for path in (\n{paths}):", f"    {call}"]
     return lines

@@ -40,6 +40,7 @@ def extract(
     zero_grad: str = "none",
     accumulate: int = 1,
     clip_grad_norm: float | None = None,
+    step_in_backward: bool = False,
     gpu: str | None = None,
     batches: Sequence[int] = TRACED_BATCHES,
     host_reads: str = "error",
@@ -67,6 +68,9 @@ def extract(
         zero_grad: `none` (set_to_none) or `zero`.
         accumulate: Micro-batches per optimizer step; the batch size is that of one micro-batch.
         clip_grad_norm: Maximal norm for `clip_grad_norm_`, or None.
+        step_in_backward: Whether each parameter has an optimizer of its own that steps as soon as its gradient is
+            complete and lets go of it (`gpumem.loop.optimizers_in_backward`); an optimizer given by name or class is
+            made with `foreach=False` then, if nothing else is said.
         gpu: Card whose kernels are chosen where that depends on the compute capability (attention); default 8.6.
         batches: Batch sizes to trace. One size gives a spec for that size only.
         host_reads: `error` raises when the model needs a value that a trace does not have; `zeros` answers zeros,
@@ -96,6 +100,7 @@ def extract(
         zero_grad=zero_grad,
         accumulate=accumulate,
         clip_grad_norm=clip_grad_norm,
+        step_in_backward=step_in_backward,
         gpu=gpu,
         host_reads=host_reads,
     )

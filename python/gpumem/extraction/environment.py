@@ -14,6 +14,7 @@ import torch
 from torch.nn.utils import clip_grad
 
 from gpumem._core import find_gpu
+from gpumem.checkpointing import offload
 from gpumem.errors import ExtractionError
 from gpumem.extraction.devices import SeeingDevices, devices_seen_again
 from gpumem.extraction.target import KernelTarget
@@ -293,6 +294,23 @@ def cuda_environment(
             (accelerator, "current_accelerator", always(torch.device("cuda"))),
         ]
     return replacements
+
+
+def host_transfers(moved: Callable[[int], None]) -> list[tuple[Any, str, Any]]:
+    """The replacements by which offloaded regions keep nothing on the host; `moved` is told of bytes on the way.
+
+    They are told when a storage comes back, for both ways: only what the backward pass takes longer is a plan's cost.
+    """
+
+    def to_host(flat: torch.Tensor) -> tuple[int, torch.dtype]:
+        return flat.numel(), flat.dtype
+
+    def to_device(host: tuple[int, torch.dtype], device: torch.device) -> torch.Tensor:
+        count, dtype = host
+        moved(2 * count * dtype.itemsize)
+        return torch.empty(count, dtype=dtype, device=device)
+
+    return [(offload, "to_host", to_host), (offload, "to_device", to_device)]
 
 
 def _without_compiler(note: Callable[[], None]) -> list[tuple[Any, str, Any]]:

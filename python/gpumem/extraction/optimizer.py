@@ -24,13 +24,15 @@ def optimizer_classes() -> dict[str, type[torch.optim.Optimizer]]:
     }
 
 
-def optimizer_factory(optimizer: Any) -> tuple[OptimizerFactory, str]:
+def optimizer_factory(optimizer: Any, *, one_by_one: bool = False) -> tuple[OptimizerFactory, str]:
     """A function `params -> Optimizer` and its description.
 
     Args:
         optimizer: A name of `torch.optim` (any case), also with arguments (`"sgd(momentum=0.9)"`), `(name or class,
             kwargs)`, an Optimizer class, or a function `params -> Optimizer`. Names and classes keep PyTorch's
             defaults (foreach on CUDA).
+        one_by_one: Whether it is made for single parameters: names and classes are for-loops then (`foreach=False`),
+            unless they say otherwise.
 
     Raises:
         UnknownNameError: for a name that `torch.optim` lacks.
@@ -63,6 +65,8 @@ def optimizer_factory(optimizer: Any) -> tuple[OptimizerFactory, str]:
                 "LBFGS calls a closure several times per step, which the reference loop does not have",
                 "pass your own step(model, optimizer, batch) together with a function params -> Optimizer",
             )
+        if one_by_one and "foreach" in inspect.signature(cls).parameters and not {"foreach", "fused"} & set(kwargs):
+            kwargs = {**kwargs, "foreach": False}
         if inspect.signature(cls).parameters["lr"].default is inspect.Parameter.empty:
             kwargs = {"lr": 1e-3, **kwargs}
         arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())

@@ -63,8 +63,32 @@ def check_options(options: dict[str, Any]) -> None:
     norm = options["clip_grad_norm"]
     if norm is not None and (isinstance(norm, bool) or not isinstance(norm, (int, float)) or not norm > 0):
         raise InputError(f"clip_grad_norm must be a positive number or None, not {norm!r}")
+    _check_step_in_backward(options)
     for name in ("criterion", "step"):
         if options[name] is not None and not callable(options[name]):
             raise InputError(f"{name} must be callable, not {type(options[name]).__name__}")
     if options["step"] is not None and options["mode"] == "infer":
         raise InputError("step= is a training step and mode is 'infer'", "leave one of them out")
+
+
+def _check_step_in_backward(options: dict[str, Any]) -> None:
+    value = options["step_in_backward"]
+    if not isinstance(value, bool):
+        raise InputError(f"step_in_backward must be True or False, not {value!r}")
+    if not value:
+        return
+    against = {
+        "mode='infer'": options["mode"] == "infer",
+        f"accumulate={options['accumulate']}": options["accumulate"] != 1,
+        f"clip_grad_norm={options['clip_grad_norm']}": options["clip_grad_norm"] is not None,
+        "precision='amp-fp16' (its GradScaler)": options["precision"] == "amp-fp16",
+        "zero_grad='zero'": options["zero_grad"] == "zero",
+        "step=": options["step"] is not None,
+    }
+    for what, is_so in against.items():
+        if is_so:
+            raise InputError(
+                f"step_in_backward=True and {what} contradict each other",
+                "each parameter is updated as soon as its gradient is complete, and the gradient is gone: leave one of "
+                "them out",
+            )

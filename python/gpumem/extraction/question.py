@@ -72,7 +72,7 @@ def ask(model: nn.Module, description: Any, **options: Any) -> Question:
     assumptions += said
     make_optimizer, optimizer_text = None, "none"
     if options["mode"] == "train":
-        make_optimizer, optimizer_text = optimizer_factory(options["optimizer"])
+        make_optimizer, optimizer_text = optimizer_factory(options["optimizer"], one_by_one=options["step_in_backward"])
     target = KernelTarget()
     if options["gpu"] is not None:
         found = find_gpu(options["gpu"])
@@ -87,6 +87,7 @@ def ask(model: nn.Module, description: Any, **options: Any) -> Question:
             zero_grad=options["zero_grad"],
             accumulate=options["accumulate"],
             clip_grad_norm=options["clip_grad_norm"],
+            step_in_backward=options["step_in_backward"],
             steps=TRACED_STEPS,
         ),
         target=target,

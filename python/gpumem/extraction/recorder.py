@@ -300,6 +300,9 @@ class Recorder(TorchDispatchMode):
         if death is not None:
             self.categories.setdefault(death.index, category)
 
+    def host_transfer(self, moved_bytes: int) -> None:
+        """Bytes went to the host or came from there; only costs depend on it."""
+
     def allocation_of(self, tensor: torch.Tensor) -> int:
         """Index of the recorded allocation that holds this tensor."""
         return self._live[tensor.untyped_storage()._cdata].index

@@ -54,13 +54,20 @@ class RegionTracer:
         """
         return self._tracer.spec((batch,), regions)
 
-    def variant(self, paths: Sequence[str], applied: Mapping[str, str], batches: tuple[int, ...]) -> tuple[Any, ...]:
+    def variant(
+        self,
+        paths: Sequence[str],
+        applied: Mapping[str, str],
+        batches: tuple[int, ...],
+        segments: Sequence[tuple[int, int]] = (),
+    ) -> tuple[Any, ...]:
         """One variant, for `RegionSpace.from_traces`.
 
         Args:
             paths: Regions, disjoint modules or runs of members.
             applied: Regions checkpointed in it; in the first variant none (every region keeps what autograd saves).
             batches: Batch sizes to trace; one size gives plans for that size only.
+            segments: First region and number of regions of each segment in `applied`, in order.
 
         Raises:
             GpumemError: as `gpumem.extract`.
@@ -82,6 +89,7 @@ class RegionTracer:
             first.borders,
             first.touches,
             [_calls(rec) for rec in recorders],
+            list(segments),
         )
 
 

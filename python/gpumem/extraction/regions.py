@@ -39,7 +39,7 @@ class OpCost:
         code: As in `RegionRecorder.borders`: owner, and whether the autograd engine ran it (recomputation included).
         flops: Floating-point operations of matrix products, convolutions and attention.
         moved_bytes: Bytes of its tensor arguments and results.
-        unit: Arithmetic unit: `fp32`, `tf32` or `half`.
+        unit: Arithmetic unit: `fp32`, `tf32` or `half`; `host` for a transfer.
     """
 
     code: int
@@ -238,6 +238,11 @@ class RegionRecorder(Recorder):
                     self.touch(death.index)
                 else:
                     self._used.add(death.index)
+
+    def host_transfer(self, moved_bytes: int) -> None:
+        """Count bytes that go over PCI Express, in the pass of whoever waits for them."""
+        self._locate()
+        self.costs.append(OpCost(self._owner << 1 | self._in_engine, 0, moved_bytes, "host"))
 
     def _views(self, func: Any) -> bool:
         """Whether this op only looks at its argument in another way, without a kernel."""

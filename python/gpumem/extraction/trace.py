@@ -21,7 +21,7 @@ from gpumem.errors import GpumemError, InputError
 from gpumem.extraction.autocast import autocast_on_meta, clear_casts
 from gpumem.extraction.caller import caller_left, random_state_kept, random_was_drawn
 from gpumem.extraction.devices import META, CudaDevices
-from gpumem.extraction.environment import cuda_environment, patched
+from gpumem.extraction.environment import cuda_environment, host_transfers, patched
 from gpumem.extraction.failures import Subject, explained
 from gpumem.extraction.host_draws import HIGHEST, host_draws
 from gpumem.extraction.inputs import describe, make_inputs
@@ -40,6 +40,7 @@ from gpumem.loop import (
     autocast,
     call,
     infer,
+    optimizers_in_backward,
     prepare_on_host,
     train,
     train_with,
@@ -81,7 +82,13 @@ def cuda_on_meta(rec: Recorder, target: KernelTarget) -> Iterator[None]:
     with (
         targeting(target),
         cuda_choices(),
-        patched([*cuda_environment(target, clear_casts, rec.note), *host_draws(rec.host_draw)]),
+        patched(
+            [
+                *cuda_environment(target, clear_casts, rec.note),
+                *host_draws(rec.host_draw),
+                *host_transfers(rec.host_transfer),
+            ]
+        ),
         autocast_on_meta(),
         CudaDevices(),
         rec,
@@ -223,10 +230,9 @@ class Tracer:
             infer(model, next_batch, self._config, rec.mark)
             return
         assert self._make_optimizer is not None
-        optimizer = self._make_optimizer([p for p in model.parameters() if p.requires_grad])
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise InputError(f"the optimizer function returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
-        _tag_state(rec, optimizer)
+        optimizers = self._optimizers([p for p in model.parameters() if p.requires_grad])
+        for optimizer in optimizers:
+            _tag_state(rec, optimizer)
         steps = 0
 
         def before_step(opt: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -240,17 +246,34 @@ class Tracer:
             steps += 1
             _tag_state(rec, opt)
 
-        optimizer.register_step_pre_hook(before_step)
-        optimizer.register_step_post_hook(after_step)
+        for optimizer in optimizers:
+            optimizer.register_step_pre_hook(before_step)
+            optimizer.register_step_post_hook(after_step)
         if self._step is not None:
-            train_with(self._step, model, optimizer, next_batch, self._config, rec.mark)
+            train_with(self._step, model, optimizers[0], next_batch, self._config, rec.mark)
             if not steps:
                 raise InputError(
                     "step never called optimizer.step()",
                     "one call of step is one optimizer step, accumulation included; for inference pass mode='infer'",
                 )
         else:
-            train(model, optimizer, next_batch, criterion, self._config, rec.mark)
+            optimizer_or_none = None if self._config.step_in_backward else optimizers[0]
+            train(model, optimizer_or_none, next_batch, criterion, self._config, rec.mark)
+
+    def _optimizers(self, parameters: list[nn.Parameter]) -> list[torch.optim.Optimizer]:
+        """The optimizer of all parameters; where they are updated in the backward pass, one for each."""
+        make = self._make_optimizer
+        assert make is not None
+
+        def made(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+            optimizer = make(parameters)
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise InputError(
+                    f"the optimizer function returned {type(optimizer).__name__}, not a torch.optim.Optimizer"
+                )
+            return optimizer
+
+        return optimizers_in_backward(made, parameters) if self._config.step_in_backward else [made(parameters)]
 
 
 def _register_model(rec: Recorder, model: nn.Module, layer_index: dict[int, int], target: KernelTarget) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from gpumem.checkpointing import candidate_regions
 from gpumem.errors import DoesNotFitError, GpumemError
+from gpumem.extraction.structural import meta_copy
 from gpumem.planning.loops import PlannedLoop
 from gpumem.units import format_bytes
 
@@ -50,17 +52,10 @@ def _steps(
 ) -> Iterator[str]:
     """What would fit or come nearer, each played by the engine."""
     batch = axes.batch or 1
-    precision = axes.precisions[0]
-    base = {**loop, "precision": precision}
-    changes: list[tuple[str, dict[str, Any], int]] = []
-    changes += [(f"batch {size}", {}, size) for size in dict.fromkeys((batch // 2, 1)) if 0 < size < batch]
-    if precision in ("fp32", "tf32"):
-        changes.append(("precision amp-bf16", {"precision": "amp-bf16"}, batch))
-        changes.append(("precision bf16", {"precision": "bf16"}, batch))
-    changes += [(f"optimizer {name}", {"optimizer": _optimizer(name)}, batch) for name in _LIGHTER_OPTIMIZERS]
-    for what, change, size in changes:
+    for what, change, size, trained in _changes(model, axes, loop, batch):
         try:
-            planned = PlannedLoop(model, input, (size,), {**base, **change}, parts=False)
+            offload = change.pop("offload", axes.offload)
+            planned = PlannedLoop(trained, input, (size,), {**loop, **change}, offload=offload, parts=False)
             needs = planned.smallest_bytes(size, target)
         except GpumemError:
             continue
@@ -68,6 +63,39 @@ def _steps(
             continue
         verdict = "fits" if needs <= budget_bytes else "does not fit"
         yield f"{what}: {verdict}, {format_bytes(needs)}"
+
+
+def _changes(
+    model: nn.Module, axes: Axes, loop: Mapping[str, Any], batch: int
+) -> Iterator[tuple[str, dict[str, Any], int, nn.Module]]:
+    """In words, keywords that change, batch size and model, from the least intrusive on."""
+    for size in dict.fromkeys((batch // 2, 1)):
+        if 0 < size < batch:
+            yield f"batch {size}", {}, size, model
+    if not axes.offload:
+        yield "offload=True", {"offload": True}, batch, model
+    if not loop["step_in_backward"]:
+        yield "step_in_backward=True", {"step_in_backward": True}, batch, model
+    lower = ("amp-bf16", "bf16") if loop["precision"] in ("fp32", "tf32") else ("bf16",)
+    for precision in lower:
+        if precision != loop["precision"]:
+            yield f"precision {precision}", {"precision": precision}, batch, model
+    for name in _LIGHTER_OPTIMIZERS:
+        yield f"optimizer {name}", {"optimizer": _optimizer(name)}, batch, model
+    frozen = _half_frozen(model)
+    if frozen is not None:
+        yield f"freezing the first {frozen[1]} blocks", {}, batch, frozen[0]
+
+
+def _half_frozen(model: nn.Module) -> tuple[nn.Module, int] | None:
+    """A copy without weights whose first half of blocks is not trained, and how many these are."""
+    names = [region.name for region in candidate_regions(model) if not region.name.endswith("]")]
+    if len(names) < 2:
+        return None
+    copy = meta_copy(model)
+    for name in names[: len(names) // 2]:
+        copy.get_submodule(name).requires_grad_(False)
+    return copy, len(names) // 2
 
 
 def _optimizer(text: str) -> Any:

@@ -9,12 +9,15 @@ from typing import Any
 from torch import nn
 
 from gpumem._core import ModelSpec, RegionSpace
-from gpumem.checkpointing import applied_regions, candidate_regions
+from gpumem.checkpointing import applied_regions, candidate_regions, candidate_segments
+from gpumem.checkpointing.options import CHECKPOINT
 from gpumem.checkpointing.places import check_unwrapped
 from gpumem.errors import GpumemError, RegionError, SpecError
 from gpumem.extraction.region_space import OverwrittenError, RegionTracer
-from gpumem.planning.variants import Variant, Variants, variants_of
+from gpumem.planning.variants import Variant, Variants, segments_variant, variants_of
 
+# Sets of segments that are traced: each costs one more trace.
+_SEGMENT_SETS = 3
 _PS_PER_SECOND = 1e12
 
 
@@ -50,7 +53,8 @@ class PlannedLoop:
         input: As for `gpumem.extract`.
         batches: Batch sizes to trace; several for plans of every batch size.
         loop: All keywords of `gpumem.extract` but `batches`.
-        parts: Whether parts of regions can be checkpointed, one more trace for each.
+        offload: Whether what regions save may wait in the host's memory: one more trace.
+        parts: Whether parts of regions, and several regions as one segment, can be checkpointed: more traces.
 
     Raises:
         RegionError: the model is wrapped (`torch.compile`), or has a plan applied.
@@ -58,7 +62,14 @@ class PlannedLoop:
     """
 
     def __init__(
-        self, model: nn.Module, input: Any, batches: tuple[int, ...], loop: Mapping[str, Any], *, parts: bool = True
+        self,
+        model: nn.Module,
+        input: Any,
+        batches: tuple[int, ...],
+        loop: Mapping[str, Any],
+        *,
+        offload: bool = False,
+        parts: bool = True,
     ) -> None:
         self.loop = dict(loop)
         self._tracer = RegionTracer(model, input, **self.loop)
@@ -69,9 +80,9 @@ class PlannedLoop:
                 "undo it first: applied.undo()",
             )
         candidates = candidate_regions(model)
-        self._variants = variants_of(candidates.regions, parts=parts)
+        self._variants = variants_of(candidates.regions, parts=parts, offload=offload)
         self.notes: list[str] = [candidates.reason] if candidates.reason else []
-        self._space, self._kept = self._join(batches)
+        self._space, self._kept = self._join(model, batches, segments=parts)
         if always_kept := [path for region, path in enumerate(self._variants.paths) if not self._can_change(region)]:
             self.notes.append(
                 f"{len(always_kept)} blocks keep what autograd saves, since checkpointed they request other bytes in "
@@ -86,37 +97,55 @@ class PlannedLoop:
     def _can_change(self, region: int) -> bool:
         return any(self._space.is_allowed(region, variant) for variant in range(1, len(self._kept)))
 
-    def _join(self, batches: tuple[int, ...]) -> tuple[RegionSpace, list[Variant]]:
+    def _join(self, model: nn.Module, batches: tuple[int, ...], *, segments: bool) -> tuple[RegionSpace, list[Variant]]:
         """The space of the variants that can be traced and joined; why others cannot goes to `notes`."""
         paths = self._variants.paths
         base, *others = self._variants.variants
         traced = [self._tracer.variant(paths, base.applied, batches)]
         space, kept = RegionSpace.from_traces(list(paths), traced), [base]
-        for wanted in others if paths else ():
+
+        def consider(wanted: Variant) -> None:
+            nonlocal space
             try:
                 variant, traces = self._without_overwritten(wanted, batches)
-                more = [*traced, traces]
-                space = RegionSpace.from_traces(list(paths), more)
+                space = RegionSpace.from_traces(list(paths), [*traced, traces])
             except GpumemError as error:
                 self.notes.append(f"not considered: {wanted.name} ({error.message.splitlines()[0]})")
-                continue
-            traced = more
+                return
+            traced.append(traces)
             kept.append(variant)
+
+        for wanted in others if paths else ():
+            consider(wanted)
+        if segments and [variant.name for variant in kept[1:2]] == [CHECKPOINT]:
+            for number, wanted in enumerate(self._wanted_segments(model, space, batches[-1]), 1):
+                consider(segments_variant(number, wanted))
         return space, kept
+
+    def _wanted_segments(self, model: nn.Module, space: RegionSpace, batch: int) -> list[dict[str, tuple[int, int]]]:
+        """Sets of segments that the best plans would have, as far as bytes and costs of single regions tell."""
+        candidates = list(candidate_segments(model, self._variants.paths).items())
+        if not candidates:
+            return []
+        rows = [row for _, row in candidates]
+        sets = space.wanted_segments(rows, 1, _SEGMENT_SETS, batch, gpu=self.loop.get("gpu"))
+        return [dict(candidates[number] for number in chosen) for chosen in sets]
 
     def _without_overwritten(self, variant: Variant, batches: tuple[int, ...]) -> tuple[Variant, tuple[Any, ...]]:
         """A variant and its traces; regions that write to their arguments keep what autograd saves."""
         try:
-            return variant, self._tracer.variant(self._variants.paths, variant.applied, batches)
+            segments = list(variant.segments.values())
+            return variant, self._tracer.variant(self._variants.paths, variant.applied, batches, segments)
         except OverwrittenError as error:
-            dropped = {
-                name for path in error.paths for name in variant.applied if name == path or name.startswith(f"{path}.")
-            }
+            dropped = set().union(
+                *(self._variants.regions_of(self._variants.paths.index(path), variant) for path in error.paths)
+            )
             if not dropped or len(dropped) == len(variant.applied):
                 raise
             self.notes.append(f"not considered: {variant.name} of {', '.join(error.paths)} (writes to its argument)")
             applied = {name: option for name, option in variant.applied.items() if name not in dropped}
-            return self._without_overwritten(replace(variant, applied=applied), batches)
+            segments = {name: row for name, row in variant.segments.items() if name not in dropped}
+            return self._without_overwritten(replace(variant, applied=applied, segments=segments), batches)
 
     @property
     def space(self) -> RegionSpace:
@@ -138,12 +167,25 @@ class PlannedLoop:
         return self._space.is_allowed(region, number)
 
     def joined(self, choice: Sequence[int]) -> tuple[ModelSpec, dict[str, str]]:
-        """The loop in which region `i` runs as in variant `choice[i]` (else as in the first), and its regions."""
-        allowed = [number if self.is_allowed(region, number) else 0 for region, number in enumerate(choice)]
+        """The loop in which region `i` runs as in variant `choice[i]`, and its regions; see `possible`."""
+        allowed = self.possible(choice)
         regions: dict[str, str] = {}
         for region, number in enumerate(allowed):
             regions |= self._variants.regions_of(region, self._kept[number])
         return self._space.splice(allowed), regions
+
+    def segment(self, region: int, number: int) -> range:
+        """The regions that run as one with `region` in a variant, itself among them."""
+        return self._kept[number].segment(region)
+
+    def possible(self, choice: Sequence[int]) -> list[int]:
+        """The choice with the first variant wherever a region cannot run as chosen, by itself or with its segment."""
+        allowed = [number if self.is_allowed(region, number) else 0 for region, number in enumerate(choice)]
+        whole = (
+            all(allowed[other] == number for other in self.segment(region, number))
+            for region, number in enumerate(allowed)
+        )
+        return [number if is_whole else 0 for number, is_whole in zip(allowed, list(whole), strict=True)]
 
     def kept(self) -> ModelSpec:
         """The loop in which every region keeps what autograd saves."""

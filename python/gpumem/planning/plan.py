@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpumem._core import Report
 from gpumem.checkpointing import code as regions_code
+from gpumem.checkpointing.loop_code import loop_code
 from gpumem.checkpointing.options import check_option
 from gpumem.errors import GpumemError, PlanError
 
@@ -51,6 +52,9 @@ class Plan:
         accumulate: Micro-batches per optimizer step.
         precision: As in `gpumem.extract`.
         optimizer: The optimizer, in words.
+        channels_last: As in `gpumem.extract`, like the next two.
+        zero_grad: `none` or `zero`.
+        step_in_backward: Whether each parameter is updated as soon as its gradient is complete.
         regions: Region to its checkpoint option; all others keep what autograd saves.
         region_count: Regions that could have been checkpointed.
         caches_off: Whether `use_cache` of a transformers model is switched off.
@@ -81,6 +85,9 @@ class Plan:
     recompute_seconds: float
     recompute_bound_seconds: float
     objective: str
+    channels_last: bool = False
+    zero_grad: str = "none"
+    step_in_backward: bool = False
     alternatives: tuple[Alternative, ...] = field(default=())
     notes: tuple[str, ...] = field(default=())
 
@@ -120,7 +127,9 @@ class Plan:
 
     def code(self) -> str:
         """The plan as Python to paste into a script: plain torch, no gpumem in it."""
-        return regions_code(self.regions, precision=self.precision, caches_off=self.caches_off)
+        return regions_code(self.regions, precision=self.precision, caches_off=self.caches_off) + loop_code(
+            channels_last=self.channels_last, zero_grad=self.zero_grad, step_in_backward=self.step_in_backward
+        )
 
     def to_json(self) -> str:
         """The JSON form; `from_json` reads it."""
@@ -186,6 +195,21 @@ class AppliedPlan:
 
         dtype = AUTOCAST_DTYPES.get(self.plan.precision)
         return contextlib.nullcontext() if dtype is None else torch.autocast("cuda", dtype=dtype)
+
+    def optimizers(self, make_optimizer: Callable[[Any], Any]) -> list[Any]:
+        """The optimizers of the plan's loop: one of all parameters, or one for each.
+
+        In the second case they step in the backward pass, and the loop calls neither `step` nor `zero_grad`.
+
+        Args:
+            make_optimizer: Makes an optimizer of a list of parameters.
+        """
+        from gpumem.loop import optimizers_in_backward
+
+        parameters = [parameter for parameter in self.regions.model.parameters() if parameter.requires_grad]
+        if self.plan.step_in_backward:
+            return optimizers_in_backward(make_optimizer, parameters)
+        return [make_optimizer(parameters)]
 
     def scaler(self) -> Any:
         """A `GradScaler` for amp-fp16, a disabled one otherwise."""

@@ -14,61 +14,21 @@ from gpumem._core import Report, find_gpu
 from gpumem.checkpointing import fingerprint
 from gpumem.errors import BatchDependentError, DoesNotFitError, InputError, PlanError, SpecError
 from gpumem.extraction import TRACED_BATCHES
-from gpumem.extraction.options import check_options
+from gpumem.planning.axes import Axes
 from gpumem.planning.explain import does_not_fit
 from gpumem.planning.loops import Choice, PlannedLoop
 from gpumem.planning.plan import Alternative, Plan
 from gpumem.units import parse_bytes
 
-OBJECTIVES = ("throughput", "batch")
 # Batch sizes between the largest without checkpoints and the largest with, looked at for the throughput.
 _BATCHES_LOOKED_AT = 16
-# Beyond this a batch is a mistake: no loop has so many samples in memory.
-_LARGEST_BATCH = 1 << 40
+# A global batch that differs by less than this part of it may do as well.
+_NEARBY_SHARE = 16
 # Divisors of a global batch that are looked at, from the largest micro-batch that fits on.
 _DIVISORS_LOOKED_AT = 24
 # A traced plan can need some bytes more than the joined one; so often the next is tried.
 _TRIES = 6
 _TRAIN_ONLY = "for inference there is nothing to checkpoint: gpumem.max_batch(model, mode='infer') finds the batch"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Axes:
-    """What the search may choose.
-
-    Attributes:
-        batch: Samples per micro-batch, or None to choose.
-        global_batch: Samples per optimizer step, or None; the micro-batch and their number are then chosen.
-        objective: `throughput` or `batch`, when the batch is free.
-        precisions: Precisions to choose from.
-    """
-
-    batch: int | None
-    global_batch: int | None
-    objective: str
-    precisions: tuple[str, ...]
-
-    def check(self) -> None:
-        """Refuse what contradicts itself.
-
-        Raises:
-            InputError: no positive batch, both a batch and a global batch, or no precision.
-        """
-        for name in ("batch", "global_batch"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} must be a positive integer, not {value!r}")
-            if value is not None and value > _LARGEST_BATCH:
-                raise InputError(f"{name} must be at most {_LARGEST_BATCH}, not {value}")
-        if self.batch is not None and self.global_batch is not None and self.global_batch % self.batch:
-            raise InputError(
-                f"global_batch={self.global_batch} is no multiple of batch={self.batch}",
-                "give one of them: the other is chosen",
-            )
-        if self.objective not in OBJECTIVES:
-            raise InputError(f"objective must be {' or '.join(map(repr, OBJECTIVES))}, not {self.objective!r}")
-        if not self.precisions:
-            raise InputError("there is no precision to choose from", "pass precision='amp-bf16' or several in a tuple")
 
 
 @dataclass(frozen=True)
@@ -82,8 +42,7 @@ class _Found:
 def find_plan(model: nn.Module, input: Any, axes: Axes, loop: Mapping[str, Any], target: Mapping[str, Any]) -> Plan:
     """The best plan within a budget; see `gpumem.plan`."""
     axes.check()
-    for precision in axes.precisions:
-        check_options({**loop, "precision": precision})
+    loops = list(axes.loops(loop))
     if axes.global_batch is not None and loop["accumulate"] != 1:
         raise InputError(
             "global_batch and accumulate were both given", "global_batch chooses the number of micro-batches"
@@ -92,11 +51,11 @@ def find_plan(model: nn.Module, input: Any, axes: Axes, loop: Mapping[str, Any],
         raise PlanError("a checkpoint plan is for training", _TRAIN_ONLY)
     if target.get("gpu") is None and target.get("budget") is None:
         raise PlanError("a plan needs a limit", "pass gpu='rtx3090' or budget='24GB'")
-    answers = [_attempt(model, input, axes, {**loop, "precision": precision}, target) for precision in axes.precisions]
+    answers = [_attempt(model, input, axes, one, target) for one in loops]
     found = [answer for answer in answers if isinstance(answer, _Found)]
     if not found:
         failed = [answer for answer in answers if isinstance(answer, DoesNotFitError)]
-        raise does_not_fit(model, input, axes, loop, target, failed)
+        raise does_not_fit(model, input, axes, loops[0], target, failed)
     best = max(found, key=lambda one: _worth(one, axes))
     return _plan(model, axes, best, target)
 
@@ -120,12 +79,12 @@ def _best(model: nn.Module, input: Any, axes: Axes, loop: Mapping[str, Any], tar
     """The best of one precision."""
     if axes.batch is not None:
         accumulate = loop["accumulate"] if axes.global_batch is None else axes.global_batch // axes.batch
-        planned = PlannedLoop(model, input, (axes.batch,), _accumulating(loop, accumulate))
+        planned = PlannedLoop(model, input, (axes.batch,), _accumulating(loop, accumulate), offload=axes.offload)
         return _confirmed(planned, [axes.batch], accumulate, target)
     if axes.global_batch is not None:
-        return _dividing(model, input, axes.global_batch, loop, target)
+        return _dividing(model, input, axes, axes.global_batch, loop, target)
     try:
-        planned = PlannedLoop(model, input, TRACED_BATCHES, loop)
+        planned = PlannedLoop(model, input, TRACED_BATCHES, loop, offload=axes.offload)
     except BatchDependentError as error:
         raise PlanError(
             f"this loop has no plan for all batch sizes: {error.message}", "pass batch= to plan for one size"
@@ -144,7 +103,7 @@ def _accumulating(loop: Mapping[str, Any], accumulate: int) -> dict[str, Any]:
 
 
 def _dividing(
-    model: nn.Module, input: Any, global_batch: int, loop: Mapping[str, Any], target: Mapping[str, Any]
+    model: nn.Module, input: Any, axes: Axes, global_batch: int, loop: Mapping[str, Any], target: Mapping[str, Any]
 ) -> _Found:
     """The micro-batch of a global batch: the fastest that fits."""
     divisors = _divisors(global_batch)
@@ -152,7 +111,9 @@ def _dividing(
     for accumulate, batches in ((1, [global_batch]), (2, divisors[:-1])):
         if not batches:
             continue
-        planned = PlannedLoop(model, input, TRACED_BATCHES, _accumulating(loop, accumulate))
+        if loop["step_in_backward"] and accumulate > 1:
+            continue
+        planned = PlannedLoop(model, input, TRACED_BATCHES, _accumulating(loop, accumulate), offload=axes.offload)
         largest = planned.max_batch(target)
         for batch in [batch for batch in reversed(batches) if batch <= largest][:_DIVISORS_LOOKED_AT]:
             choice = planned.cheapest(batch, target)
@@ -162,6 +123,7 @@ def _dividing(
                 best = _confirmed(planned, [batch], global_batch // batch, target)
     if best is None:
         raise DoesNotFitError("no micro-batch fits", "", _budget_bytes(target), planned.smallest_bytes(1, target))
+    best.loop.notes += _more_divisible(global_batch, best.choice.batch, best.loop.max_batch(target))
     return best
 
 
@@ -170,6 +132,20 @@ def _divisors(number: int) -> list[int]:
     low = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
     high = [number // divisor for divisor in reversed(low) if divisor * divisor != number]
     return low + high
+
+
+def _more_divisible(global_batch: int, batch: int, largest: int) -> list[str]:
+    """A global batch nearby whose micro-batch is at least twice as large, for one that is (nearly) a prime."""
+    for distance in range(1, global_batch // _NEARBY_SHARE + 1):
+        for other in (global_batch - distance, global_batch + distance):
+            found = max(divisor for divisor in _divisors(other) if divisor <= largest)
+            if found >= 2 * batch:
+                note = (
+                    f"global_batch={global_batch} has no divisor between {batch} and the largest micro-batch that fits "
+                    f"({largest}); global_batch={other} would run in micro-batches of {found}"
+                )
+                return [note]
+    return []
 
 
 def _spread(without: int, largest: int) -> list[int]:
@@ -220,6 +196,7 @@ def _plan(model: nn.Module, axes: Axes, found: _Found, target: Mapping[str, Any]
         batch=choice.batch,
         accumulate=found.accumulate,
         precision=loop.loop["precision"],
+        **{name: loop.loop[name] for name in ("channels_last", "zero_grad", "step_in_backward")},
         optimizer=found.report.to_dict()["optimizer"],
         regions=choice.regions,
         region_count=loop.region_count,

@@ -63,7 +63,13 @@ def _changes(plan: Plan) -> Iterator[RenderableType]:
             yield Text(f"  {names}" + ("" if option == "checkpoint" else f"  ({option})"))
     if plan.caches_off:
         yield Text("Train with use_cache=False: key-value caches are filled and never read.")
-    if plan.regions or plan.caches_off:
+    if plan.step_in_backward:
+        yield Text("Give each parameter an optimizer of its own that steps in the backward pass (foreach=False).")
+    if plan.channels_last:
+        yield Text("Model and image inputs in torch.channels_last.")
+    if plan.zero_grad == "zero":
+        yield Text("Zero the gradients in place: optimizer.zero_grad(set_to_none=False).")
+    if plan.regions or plan.caches_off or plan.step_in_backward:
         yield Text("plan.apply(model) does it; plan.code(), or `gpumem plan --code`, prints it.", style="dim")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpumem.checkpointing.candidates import Region
-from gpumem.checkpointing.options import CHECKPOINT
+from gpumem.checkpointing.options import CHECKPOINT, OFFLOAD
 
 # Parts (attention, feed-forward) are offered where at least this share of the regions has one of that name.
 _SHARE_WITH_PART = 0.5
@@ -21,11 +21,20 @@ class Variant:
 
     Attributes:
         name: `keep`, an option (whole regions), or the parts that are checkpointed, such as `mlp`.
-        applied: Region or part of each region to its option.
+        applied: Region, part of each region, or segment of several regions to its option.
+        segments: Of each segment in `applied`, the number of its first region and how many it covers, in order.
     """
 
     name: str
     applied: Mapping[str, str] = field(default_factory=dict)
+    segments: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def segment(self, region: int) -> range:
+        """The regions that run as one with `region`, itself among them."""
+        for first, count in self.segments.values():
+            if first <= region < first + count:
+                return range(first, first + count)
+        return range(region, region + 1)
 
 
 @dataclass(frozen=True)
@@ -41,18 +50,23 @@ class Variants:
     variants: tuple[Variant, ...]
 
     def regions_of(self, region: int, variant: Variant) -> dict[str, str]:
-        """What `apply_regions` is to do with one region."""
+        """What `apply_regions` is to do with one region, or with the segment that it is in."""
         path = self.paths[region]
+        if variant.segments:
+            row = (variant.segment(region)[0], len(variant.segment(region)))
+            return {name: variant.applied[name] for name, found in variant.segments.items() if found == row}
         return {name: option for name, option in variant.applied.items() if name == path or name.startswith(f"{path}.")}
 
 
-def variants_of(regions: Sequence[Region], *, parts: bool = True) -> Variants:
-    """Keep, whole regions, and (with `parts`) parts that most regions have."""
+def variants_of(regions: Sequence[Region], *, parts: bool = True, offload: bool = False) -> Variants:
+    """Keep, whole regions, (with `parts`) parts that most regions have, and (with `offload`) regions on the host."""
     found = [Variant("keep"), Variant(CHECKPOINT, {region.name: CHECKPOINT for region in regions})]
     for part in _common_parts(regions) if parts else ():
         names = {f"{region.name}.{part}" for region in regions}
         applied = {p.name: CHECKPOINT for region in regions for p in region.parts if p.name in names}
         found.append(Variant(part, applied))
+    if offload:
+        found.append(Variant(OFFLOAD, {region.name: OFFLOAD for region in regions}))
     return Variants(tuple(region.name for region in regions), tuple(found))
 
 
@@ -60,3 +74,9 @@ def _common_parts(regions: Sequence[Region]) -> list[str]:
     counts = Counter(part.name.removeprefix(f"{region.name}.") for region in regions for part in region.parts)
     least = max(2, _SHARE_WITH_PART * len(regions))
     return [name for name, count in counts.most_common(_PARTS_MAX) if count >= least]
+
+
+def segments_variant(number: int, segments: Mapping[str, tuple[int, int]]) -> Variant:
+    """The way in which these segments, of which none overlap, are checkpointed and all other regions keep."""
+    ordered = dict(sorted(segments.items(), key=lambda item: item[1]))
+    return Variant(f"segments {number}", dict.fromkeys(ordered, CHECKPOINT), ordered)

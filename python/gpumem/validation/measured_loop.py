@@ -18,7 +18,15 @@ from gpumem.checkpointing import apply_regions
 from gpumem.checkpointing.caches import caches_left_out
 from gpumem.extraction.inputs import make_inputs
 from gpumem.extraction.optimizer import optimizer_factory
-from gpumem.loop import PURE_DTYPES, infer, matmul_precision, prepare_on_host, train, train_with
+from gpumem.loop import (
+    PURE_DTYPES,
+    infer,
+    matmul_precision,
+    optimizers_in_backward,
+    prepare_on_host,
+    train,
+    train_with,
+)
 from gpumem.validation.device_memory import DeviceMemory
 from gpumem.validation.job import Job
 from gpumem.validation.measurement import Measurement, StepPeaks
@@ -192,8 +200,13 @@ def _loop(job: Job, model: nn.Module, batch: int, meter: Meter) -> None:
         if config.mode == "infer":
             infer(model, next_batch, config, meter.mark)
             return
-        make_optimizer, _ = optimizer_factory(job.optimizer)
-        optimizer = make_optimizer([p for p in model.parameters() if p.requires_grad])
+        make_optimizer, _ = optimizer_factory(job.optimizer, one_by_one=config.step_in_backward)
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        if config.step_in_backward:
+            optimizers_in_backward(make_optimizer, parameters)
+            train(model, None, next_batch, job.criterion, config, meter.mark)
+            return
+        optimizer = make_optimizer(parameters)
         if job.step is not None:
             train_with(job.step, model, optimizer, next_batch, config, meter.mark)
         else:

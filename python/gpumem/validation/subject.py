@@ -17,6 +17,8 @@ from gpumem.planning import Plan
 from gpumem.text import optimizer_from_text
 
 _FROM_PLAN = ("precision", "accumulate")
+# The rest of the loop that a plan states, with the default that a caller may pass without meaning it.
+_STATED = {"channels_last": False, "zero_grad": "none", "step_in_backward": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,9 +135,11 @@ def _built(model: Any, input: Any, mode: str) -> tuple[str | None, nn.Module, An
 def _of_plan(plan: Plan, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The loop of a plan: what it chose is fixed, its optimizer is taken from its text unless it is given."""
     # From the second micro-batch on memory does not change, and the plan was made with at most two.
-    chosen = {"precision": plan.precision, "accumulate": min(plan.accumulate, 2)}
-    for name in _FROM_PLAN:
-        if name in keywords and keywords[name] != getattr(plan, name):
+    chosen = {name: getattr(plan, name) for name in (*_FROM_PLAN, *_STATED)}
+    chosen["accumulate"] = min(plan.accumulate, 2)
+    for name in (*_FROM_PLAN, *_STATED):
+        given = keywords.get(name, getattr(plan, name))
+        if given != getattr(plan, name) and not (name in _STATED and given == _STATED[name]):
             raise InputError(f"{name}={keywords[name]!r}, and the plan has {getattr(plan, name)!r}", "leave it out")
     return {"optimizer": _optimizer_of(plan.optimizer, keywords), **keywords, **chosen}
 

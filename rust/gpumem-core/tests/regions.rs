@@ -109,6 +109,51 @@ fn three_regions_share_what_the_first_made() {
     assert_every_mixture(&Program::new(blocks));
 }
 
+/// Every plan of four blocks with segments of two, three and four of them is what the program does.
+#[test]
+fn segments_of_several_regions_join_with_all_others() {
+    let program = Program::new([three(), vec![Block { output: 300_000, renews: true, ..Block::PLAIN }]].concat());
+    let sets = [vec![(0, 2), (2, 2)], vec![(1, 3)], vec![(0, 3)], vec![(1, 2)], vec![(0, 4)]];
+    let mut variants: Vec<Variant> = WAYS.into_iter().map(|way| program.variant(way)).collect();
+    variants.extend(sets.iter().map(|segments| program.segments_variant(segments)));
+    let space = RegionSpace::new(program.paths(), variants.clone()).unwrap();
+    let mut joined = 0;
+    for number in 0..variants.len().pow(4) {
+        let choice: Vec<usize> = (0..4).map(|region| number / variants.len().pow(region) % variants.len()).collect();
+        let torn = |(region, &variant): (usize, &usize)| {
+            let own = variants[variant].segment(region);
+            (variant >= WAYS.len() && own.len() == 1) || own.clone().any(|other| choice[other] != variant)
+        };
+        if choice.iter().enumerate().any(torn) {
+            assert!(matches!(space.splice(&choice), Err(Error::Regions { .. })), "{choice:?}");
+            continue;
+        }
+        let ways: Vec<Way> = choice.iter().map(|&variant| WAYS.get(variant).copied().unwrap_or(Way::Segment)).collect();
+        let mut segments: Vec<(usize, usize)> = (choice.iter().enumerate())
+            .map(|(region, &variant)| variants[variant].segment(region))
+            .filter_map(|segment| (segment.len() > 1).then_some((segment.start, segment.len())))
+            .collect();
+        segments.dedup();
+        let truth = actions(&program.run_with(&ways, &segments));
+        assert_eq!(actions(&space.splice(&choice).unwrap()), truth, "{choice:?}");
+        assert_eq!(in_order(space.played(&choice, BATCH, &target()).unwrap()), truth, "{choice:?}");
+        joined += 1;
+    }
+    // Without a segment 3^4; with one of the five sets, the rest as it likes: 19 + 3 + 3 + 9 + 1.
+    assert_eq!(joined, 116);
+}
+
+#[test]
+fn segments_must_be_of_several_regions_that_exist_and_be_apart() {
+    let program = Program::new(three());
+    for segments in [vec![(0, 1)], vec![(2, 2)], vec![(0, 2), (1, 2)], vec![(1, 2), (0, 1)]] {
+        let (spec, trace) = program.traced(&[Way::Keep; 3]);
+        let variant = Variant::cut(spec, RegionTrace { segments, ..trace }).unwrap();
+        let variants = vec![program.variant(Way::Keep), variant];
+        assert!(matches!(RegionSpace::new(program.paths(), variants), Err(Error::InvalidSpec { .. })));
+    }
+}
+
 #[test]
 fn outputs_that_persist_or_do_not() {
     for keeps_output in [true, false] {

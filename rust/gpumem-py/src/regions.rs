@@ -2,7 +2,7 @@
 
 use gpumem_core::assemble::{Trace, assemble};
 use gpumem_core::poly::Poly;
-use gpumem_core::regions::{OpCost, RegionSpace as CoreSpace, RegionTrace, Variant};
+use gpumem_core::regions::{ChainWay, OpCost, RegionSpace as CoreSpace, RegionTrace, Segment, Variant};
 use gpumem_core::target::Unit;
 use pyo3::prelude::*;
 
@@ -17,8 +17,12 @@ type Costs = Vec<Vec<Call>>;
 /// A plan: choice, least time of the step, of recomputation, its lower bound, plans played.
 type Found = (Vec<usize>, u64, u64, u64, usize);
 
-/// One variant as extraction gives it: structure, traces by batch, borders, touches, kernel calls by batch.
-type VariantArguments = (StructureArguments, Vec<TraceArguments>, Vec<(usize, u32)>, Vec<(usize, u32, usize)>, Costs);
+/// A way to run a region or segment: first region, variant, regions, left bytes, extra bytes, picoseconds.
+type Way = (usize, usize, usize, u64, u64, u64);
+
+/// One variant as extraction gives it: structure, traces by batch, borders, touches, kernel calls by batch, segments.
+type VariantArguments =
+    (StructureArguments, Vec<TraceArguments>, Vec<(usize, u32)>, Vec<(usize, u32, usize)>, Costs, Vec<(usize, usize)>);
 
 /// All checkpoint plans of one traced loop.
 #[pyclass(frozen, eq, module = "gpumem._core")]
@@ -32,6 +36,7 @@ fn unit(name: &str) -> PyResult<Unit> {
         "fp32" => Ok(Unit::Fp32),
         "tf32" => Ok(Unit::Tf32),
         "half" => Ok(Unit::Half),
+        "host" => Ok(Unit::Host),
         _ => Err(damaged(format!("unknown arithmetic unit '{name}'"))),
     }
 }
@@ -53,11 +58,12 @@ fn costs(batches: &[u64], by_batch: &[Vec<Call>]) -> PyResult<Vec<OpCost>> {
 }
 
 fn variant(arguments: VariantArguments) -> PyResult<Variant> {
-    let (structure_arguments, trace_arguments, borders, touches, by_batch) = arguments;
+    let (structure_arguments, trace_arguments, borders, touches, by_batch, segments) = arguments;
     let traced: Vec<Trace> = traces(trace_arguments);
     let batches: Vec<u64> = traced.iter().map(|trace| trace.batch).collect();
     let spec = assemble(structure(structure_arguments)?, &traced).map_err(to_python)?;
-    Variant::cut(spec, RegionTrace { borders, touches, costs: costs(&batches, &by_batch)? }).map_err(to_python)
+    let costs = costs(&batches, &by_batch)?;
+    Variant::cut(spec, RegionTrace { borders, touches, costs, segments }).map_err(to_python)
 }
 
 #[pymethods]
@@ -125,6 +131,35 @@ impl RegionSpace {
         let question = setting(py, gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
         let found = question.answer(py, |setting| self.core.cheapest_plan(batch.0, setting, plays))?;
         Ok(found.map(|plan| (plan.choice, plan.step_ps, plan.recompute_ps, plan.recompute_lower_bound_ps, plan.played)))
+    }
+
+    /// Per place in forward order the ways to run it, as `(first region, variant, regions, left bytes, extra bytes,
+    /// picoseconds)`, and the bytes of the chain's tail.
+    #[pyo3(signature = (batch, /, *, gpu=None))]
+    fn chain_ways(&self, batch: Batch, gpu: Option<&str>) -> PyResult<(Vec<Vec<Way>>, u64)> {
+        let setting = setting(gpu, None, None, None, None, true, false)?;
+        let (ways, tail_bytes) = self.core.chain_ways(batch.0, &setting).map_err(to_python)?;
+        let way = |way: ChainWay| {
+            let option = way.option;
+            (way.region, way.variant, option.span, option.left_bytes, option.extra_bytes, option.cost)
+        };
+        Ok((ways.into_iter().map(|ways| ways.into_iter().map(way).collect()).collect(), tail_bytes))
+    }
+
+    /// Sets of candidate segments `(first region, regions)` that the best plans have at some budget, by index.
+    #[pyo3(signature = (candidates, whole, most, batch, /, *, gpu=None))]
+    fn wanted_segments(
+        &self,
+        py: Python<'_>,
+        candidates: Vec<(usize, usize)>,
+        whole: usize,
+        most: usize,
+        batch: Batch,
+        gpu: Option<&str>,
+    ) -> PyResult<Vec<Vec<usize>>> {
+        let setting = setting(gpu, None, None, None, None, true, false)?;
+        let candidates: Vec<Segment> = candidates.into_iter().map(|(first, count)| Segment { first, count }).collect();
+        py.detach(|| self.core.wanted_segments(&candidates, whole, most, batch.0, &setting)).map_err(to_python)
     }
 
     /// The largest batch for which some plan fits.

@@ -33,18 +33,29 @@ impl RegionChain {
     pub(super) fn choice(&self, solution: &Solution) -> Vec<usize> {
         let mut choice = vec![0; self.regions];
         for &Choice { region: place, option } in &solution.choices {
-            choice[self.order[place]] = self.options[place][option];
+            let span = self.chain.regions()[place].options[option].span;
+            for &region in &self.order[place..place + span] {
+                choice[region] = self.options[place][option];
+            }
         }
         choice
     }
 
-    /// The same numbers of each variant among alike regions in a row, spread evenly over them.
+    /// The same numbers of each variant among alike regions in a row, spread evenly over them; segments stay where they
+    /// are.
     pub(super) fn mixed(&self, choice: &[usize]) -> Vec<usize> {
         let mut mixed = choice.to_vec();
         let regions = self.chain.regions();
+        // Of one region each, in both.
+        let is_single = |place: usize| {
+            let own = self.options[place].iter().position(|&variant| variant == choice[self.order[place]]);
+            own.is_some_and(|option| regions[place].options[option].span == 1)
+        };
         let alike = |a: usize, b: usize| {
-            let same = |a: &ChainOption, b: &ChainOption| (a.left_bytes, a.cost) == (b.left_bytes, b.cost);
+            let same =
+                |a: &ChainOption, b: &ChainOption| (a.left_bytes, a.cost, a.span) == (b.left_bytes, b.cost, b.span);
             self.options[a] == self.options[b]
+                && (a == b || (is_single(a) && is_single(b)))
                 && regions[a].options.iter().zip(&regions[b].options).all(|(a, b)| same(a, b))
         };
         let mut begin = 0;
@@ -87,23 +98,44 @@ impl RegionSpace {
         let runs = self.variants[0].steps.last().map_or(&[][..], Vec::as_slice);
         let order = forward_order(runs, self.paths.len());
         let left = left_bytes(prepared, &order);
-        let prefixes: Vec<Vec<u64>> = left.iter().map(|left| prefixes(left)).collect();
-        let mut regions: Vec<Region> = vec![Region::default(); order.len()];
-        let mut options: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
-        // By how many regions' bytes are there; the last is the chain's tail.
+        let numbers = 0..self.variants.len();
+        // A region that cannot run as in a variant keeps everything there.
+        let left_in = |variant: usize, place: usize| {
+            left[if self.is_allowed(order[place], variant) { variant } else { 0 }][place]
+        };
+        let prefixes: Vec<Vec<u64>> =
+            numbers.clone().map(|variant| prefixes((0..order.len()).map(|place| left_in(variant, place)))).collect();
+        // What is needed outside regions, by how many regions' bytes are there; the last is the chain's tail.
         let mut outside = vec![None; order.len() + 1];
-        for (run, alive) in outside_runs(runs, &order) {
+        let outside_runs = outside_runs(runs, &order);
+        for &(run, alive) in &outside_runs {
             let needs =
                 moments.iter().zip(&prefixes).map(|(moments, prefix)| moments[run].most.saturating_sub(prefix[alive]));
             outside[alive] = outside[alive].max(needs.min());
         }
+        let mut regions: Vec<Region> = vec![Region::default(); order.len()];
+        let mut options: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
         for (place, &region) in order.iter().enumerate() {
-            for variant in (0..self.variants.len()).filter(|&variant| self.is_allowed(region, variant)) {
-                let of_region = runs.iter().zip(&moments[variant]).filter(|(run, _)| run.region() == Some(region));
-                let most = of_region.map(|(_, moment)| moment.most).max().unwrap_or(0);
+            for variant in numbers.clone().filter(|&variant| self.is_allowed(region, variant)) {
+                let segment = self.variants[variant].segment(region);
+                // A segment is an option of its first region, if its regions come one after the other.
+                if !order[place..].iter().copied().take(segment.len()).eq(segment.clone()) {
+                    continue;
+                }
+                let places = place..place + segment.len();
+                let of_segment = runs.iter().zip(&moments[variant]);
+                let of_segment = of_segment.filter(|(run, _)| run.region().is_some_and(|own| segment.contains(&own)));
+                let between = outside_runs.iter().filter(|(_, alive)| place < *alive && places.contains(alive));
+                let most = of_segment
+                    .map(|(_, moment)| moment.most)
+                    .chain(between.map(|&(run, _)| moments[variant][run].most))
+                    .max()
+                    .unwrap_or(0);
                 let extra_bytes = most.saturating_sub(prefixes[variant][place]).max(outside[place].unwrap_or(0));
-                let cost = costs.recompute_ps[region][variant];
-                regions[place].options.push(ChainOption::new(left[variant][place], extra_bytes, cost));
+                let left_bytes = places.map(|place| left[variant][place]).fold(0, u64::saturating_add);
+                let cost =
+                    segment.clone().map(|region| costs.recompute_ps[region][variant]).fold(0, u64::saturating_add);
+                regions[place].options.push(ChainOption::new(left_bytes, extra_bytes, cost).over(segment.len()));
                 options[place].push(variant);
             }
         }
@@ -126,9 +158,9 @@ fn forward_order(runs: &[Run], regions: usize) -> Vec<usize> {
 }
 
 /// Sums of the first values.
-fn prefixes(values: &[u64]) -> Vec<u64> {
-    let sums = values.iter().scan(0_u64, |sum, value| {
-        *sum = sum.saturating_add(*value);
+fn prefixes(values: impl Iterator<Item = u64>) -> Vec<u64> {
+    let sums = values.scan(0_u64, |sum, value| {
+        *sum = sum.saturating_add(value);
         Some(*sum)
     });
     std::iter::once(0).chain(sums).collect()

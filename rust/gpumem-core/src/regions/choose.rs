@@ -5,16 +5,23 @@ use std::thread;
 
 use crate::chain::{ParetoFront, Permutations, Solution, in_cost_order, pareto};
 use crate::regions::chain::RegionChain;
+use crate::regions::neighbours::cheaper_neighbours;
+use crate::regions::structured::structured;
 use crate::regions::trial::Trials;
 
-/// Actions that may be played for an answer unless the caller says otherwise: some 20 ms on one core.
-const ACTIONS_PLAYED: usize = 1 << 18;
+/// Actions that may be played for an answer unless the caller says otherwise: some 30 ms on one core.
+const ACTIONS_PLAYED: usize = 3 << 17;
 /// Up to so many plans, all cheaper ones are gone through (14 regions that are kept or checkpointed), unless that takes
 /// more than [`EXHAUSTIVE_FACTOR`] times the usual plays.
 const EXHAUSTIVE_PLANS: usize = 1 << 14;
 const EXHAUSTIVE_FACTOR: usize = 16;
 /// Of plans gone through, one in so many at least is expected to be worth playing; the others hold too much at once.
 const PLANS_PER_PLAY: usize = 16;
+/// After the bisection, equal numbers of plays go to plans on the front, with a pattern, beside the front, and next to the
+/// best of them.
+const WAYS_TO_LOOK: usize = 4;
+/// With fewer plays than that for each, a long loop is left at what the bisection found.
+const LEAST_PLAYS_OF_A_WAY: usize = 3;
 /// Steps of the bisection of the front that are always made.
 const LEAST_BISECTIONS: usize = 7;
 /// Steps after which a front of [`crate::chain::FRONT_LIMIT`] plans is used up.
@@ -25,9 +32,10 @@ const LEAST_PEAK_PLANS: usize = 4;
 /// it are tried too. In the models of `benchmarks/results/planner.md` the sum exceeds the live bytes by 2 % at most.
 const SLACK_SHARE: u64 = 32;
 /// Below so many actions a thread costs more than it saves.
-const ACTIONS_OF_A_THREAD: usize = 1 << 13;
+const ACTIONS_OF_A_THREAD: usize = 1 << 12;
 
 /// A plan that fits.
+#[derive(Clone)]
 pub(super) struct Chosen {
     pub(super) choice: Vec<usize>,
     pub(super) cost: u64,
@@ -120,12 +128,16 @@ impl<'a> Chooser<'a> {
             let plays = plays.unwrap_or(usual.saturating_mul(EXHAUSTIVE_FACTOR));
             self.in_order(self.near_bytes(), most, Permutations::Every, plays)
         } else {
-            let on_front = self.scan(&front, most, usual / self.trials.len());
-            let most = on_front.as_ref().map_or(most, |found| found.cost);
+            let share = Some(usual / WAYS_TO_LOOK).filter(|&share| share >= LEAST_PLAYS_OF_A_WAY).unwrap_or(0);
+            let cost = |found: &Option<Chosen>| found.as_ref().map_or(u64::MAX, |found| found.cost);
+            let on_front = if share > 0 { self.scan(&front, most, share) } else { None };
+            let best = on_front.or_else(|| found.clone());
+            let patterned = if share > 0 { self.patterned(cost(&best), share) } else { None };
+            let best = patterned.or(best);
             // Beside the front: what needs no more than the front's next cheaper plan.
-            let next = front.points().find(|&(_, cost)| cost < most).map_or(0, |(peak_bytes, _)| peak_bytes);
-            let (beside, _) = self.in_order(next, most, Permutations::Canonical, usual / 2);
-            (beside.or(on_front), false)
+            let next = front.points().find(|&(_, point)| point < cost(&best)).map_or(0, |(peak_bytes, _)| peak_bytes);
+            let (beside, _) = self.in_order(next, cost(&best), Permutations::Canonical, share);
+            (self.next_to(beside.or(best), share), false)
         };
         let found = better.or(found)?;
         Some(Chosen { bound: if complete { found.cost } else { bound.min(found.cost) }, ..found })
@@ -204,6 +216,38 @@ impl<'a> Chooser<'a> {
             .collect();
         let stride = open.len().div_ceil(plays.max(1)).max(1);
         open.into_iter().rev().step_by(stride).find_map(|index| self.chosen(&front.solution(index)?))
+    }
+
+    /// The first of the plans with a pattern cheaper than `most` that fits, from the cheapest on; of many, some.
+    fn patterned(&mut self, most: u64, plays: usize) -> Option<Chosen> {
+        let near_bytes = self.near_bytes();
+        let mut open: Vec<Solution> = structured(self.chain)
+            .into_iter()
+            .filter(|solution| solution.cost < most && solution.peak_bytes <= near_bytes)
+            .collect();
+        open.sort_by(|a, b| (a.cost, a.peak_bytes, &a.choices).cmp(&(b.cost, b.peak_bytes, &b.choices)));
+        open.dedup_by(|a, b| a.choices == b.choices);
+        let stride = open.len().div_ceil(plays).max(1);
+        open.iter().step_by(stride).find_map(|solution| self.chosen(solution))
+    }
+
+    /// From neighbour to cheaper neighbour that fits, for so many plays.
+    fn next_to(&mut self, found: Option<Chosen>, plays: usize) -> Option<Chosen> {
+        let mut here = found?;
+        let last = self.played().saturating_add(plays.saturating_mul(self.trials.len()));
+        'from_here: while self.played() < last {
+            for solution in cheaper_neighbours(self.chain, &here.choice, self.near_bytes()) {
+                if self.played() >= last {
+                    break;
+                }
+                if let Some(better) = self.chosen(&solution) {
+                    here = better;
+                    continue 'from_here;
+                }
+            }
+            break;
+        }
+        Some(here)
     }
 
     fn chosen(&mut self, solution: &Solution) -> Option<Chosen> {

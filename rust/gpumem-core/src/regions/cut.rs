@@ -33,6 +33,8 @@ pub struct RegionTrace {
     pub touches: Vec<(usize, u32, usize)>,
     /// Kernel calls of the last step.
     pub costs: Vec<OpCost>,
+    /// `(first, regions)`: so many regions in a row that are checkpointed as one. Without any, every region is by itself.
+    pub segments: Vec<(usize, usize)>,
 }
 
 /// Events in a row with one owner.
@@ -72,6 +74,9 @@ pub struct Variant {
     pub steps: Vec<Vec<Run>>,
     /// Kernel calls of the last step.
     pub costs: Vec<OpCost>,
+    /// As in [`RegionTrace::segments`].
+    #[serde(default)]
+    pub segments: Vec<(usize, usize)>,
 }
 
 impl Variant {
@@ -108,7 +113,23 @@ impl Variant {
             steps.push(runs);
             begin = end;
         }
-        Ok(Self { spec, steps, costs: trace.costs })
+        Ok(Self { spec, steps, costs: trace.costs, segments: trace.segments })
+    }
+
+    /// The regions that run as one with `region`, itself among them.
+    #[must_use]
+    pub fn segment(&self, region: usize) -> Range<usize> {
+        let mut segments = self.segments.iter().map(|&(first, count)| first..first + count);
+        segments.find(|segment| segment.contains(&region)).unwrap_or(region..region + 1)
+    }
+
+    /// Whether two runs belong to the same segment, or to the same region, or both to none.
+    pub(super) fn are_one(&self, run: &Run, other: &Run) -> bool {
+        match (run.region(), other.region()) {
+            (Some(region), Some(other)) => region == other || self.segment(region).contains(&other),
+            (None, None) => true,
+            _ => false,
+        }
     }
 
     /// Whether the runs cover the events and everything named exists, with so many regions.
@@ -117,6 +138,12 @@ impl Variant {
         let fault = |what: &str| Err(Error::InvalidSpec { reason: format!("runs {what}") });
         if self.steps.len() != self.spec.steps.len() {
             return fault("are not those of the steps");
+        }
+        let mut next = 0;
+        for &(first, count) in &self.segments {
+            let end = first.checked_add(count).filter(|&end| first >= next && count > 1 && end <= regions);
+            next =
+                end.ok_or_else(|| Error::InvalidSpec { reason: "segments overlap or have no regions".to_owned() })?;
         }
         for (runs, events) in self.steps.iter().zip(&self.spec.steps) {
             let mut end = 0;

@@ -2,7 +2,10 @@
 //!
 //! A storage has a *key* when a run of another owner may hold it: everything requested outside regions, everything a
 //! region requests in its forward pass (the same requests in the same order in all variants), and what its backward pass
-//! leaves to others. The rest is a region's own business and is known in its own variant only.
+//! leaves to others. The rest is a region's own business and is known in its own variant only. Regions that a variant
+//! checkpoints as one segment are one region to all others there: what one of them leaves to the next is their business.
+
+use std::ops::Range;
 
 use crate::poly::Poly;
 use crate::regions::cut::{Run, Variant};
@@ -50,15 +53,16 @@ fn lives(variant: &Variant) -> Lives {
     lives
 }
 
-/// Allocations of this run that get a key, in order.
-fn keyed(variant: &Variant, lives: &Lives, step: usize, run: &Run) -> Vec<u32> {
+/// Allocations of this run that get a key, in order; with `regions`, those that others than these regions do not see get
+/// none either.
+fn keyed(variant: &Variant, lives: &Lives, step: usize, run: &Run, regions: &Range<usize>) -> Vec<u32> {
     let requested = variant.spec.steps[step][run.events.clone()].iter().filter_map(|event| match *event {
         Event::Alloc(index) => Some(index),
         _ => None,
     });
     let own_business = |index: &u32| {
         let Some((at, number)) = lives.death[*index as usize] else { return false };
-        at == step && variant.steps[at][number].region() == run.region()
+        at == step && variant.steps[at][number].region().is_some_and(|region| regions.contains(&region))
     };
     match run.region() {
         Some(_) if run.in_engine() => requested.filter(|index| !own_business(index)).collect(),
@@ -131,6 +135,7 @@ impl Matching {
         }
         for (number, (variant, lives)) in variants.iter().zip(&all_lives).enumerate() {
             matching.refuse_strangers(number, variant, lives);
+            matching.refuse_torn(number, variant);
         }
         for (lives, keys_here) in all_lives.iter().zip(&matching.key_of) {
             let mut is_freed = vec![false; keys];
@@ -153,13 +158,28 @@ impl Matching {
                 let Some(region) = run.region() else { continue };
                 let is_strange = |event: &Event| {
                     let Event::Free(index) = *event else { return false };
-                    let requested_by =
-                        lives.birth[index as usize].and_then(|(at, run)| variant.steps[at][run].region());
-                    self.key_of[number][index as usize] == NONE && requested_by != Some(region)
+                    let is_own = lives.birth[index as usize]
+                        .is_some_and(|(at, other)| variant.are_one(run, &variant.steps[at][other]));
+                    self.key_of[number][index as usize] == NONE && !is_own
                 };
                 if events[run.events.clone()].iter().any(is_strange) {
                     self.allowed[region][number] = false;
                 }
+            }
+        }
+    }
+
+    /// Segments of which a region cannot be joined; and, where there are segments, what is in none: it does as in the
+    /// first variant.
+    fn refuse_torn(&mut self, number: usize, variant: &Variant) {
+        if variant.segments.is_empty() {
+            return;
+        }
+        for region in 0..self.allowed.len() {
+            let segment = variant.segment(region);
+            let whole = segment.len() > 1 && segment.clone().all(|region| self.allowed[region][number]);
+            if !whole {
+                segment.for_each(|region| self.allowed[region][number] = false);
             }
         }
     }
@@ -174,19 +194,24 @@ impl Matching {
         first_key: usize,
     ) -> Result<usize, (usize, &'static str)> {
         let base = &variants[0];
-        let ours = sizes(base, &keyed(base, &lives[0], step, run));
+        let alone = run.region().map_or(0..0, |region| region..region + 1);
+        let ours = keyed(base, &lives[0], step, run, &alone);
         for (index, variant) in variants.iter().enumerate() {
             let other_run = &variant.steps[step][number];
-            let theirs = keyed(variant, &lives[index], step, other_run);
-            let same = ours == sizes(variant, &theirs);
+            let together = run.region().map_or(0..0, |region| variant.segment(region));
+            let theirs = keyed(variant, &lives[index], step, other_run, &together);
+            let expected = keyed(base, &lives[0], step, run, &together);
+            let same = sizes(base, &expected) == sizes(variant, &theirs);
             match run.region() {
                 None if !same || skeleton(base, step, run) != skeleton(variant, step, other_run) => {
                     return Err((index, "what happens outside the regions differs"));
                 }
                 Some(region) if !same => self.allowed[region][index] = false,
                 _ => {
-                    for (offset, &allocation) in theirs.iter().enumerate() {
-                        let key = u32::try_from(first_key + offset).map_err(|_| (index, "too many allocations"))?;
+                    let mut places = ours.iter().zip(first_key..);
+                    for (&allocation, expected) in theirs.iter().zip(&expected) {
+                        let key = places.find(|&(ours, _)| ours == expected).map_or(first_key, |(_, key)| key);
+                        let key = u32::try_from(key).map_err(|_| (index, "too many allocations"))?;
                         self.key_of[index][allocation as usize] = key;
                     }
                 }

@@ -2,7 +2,8 @@
 //!
 //! A *region* is a module that a plan treats as one: it keeps what autograd saves, or checkpoints itself or modules inside
 //! it. Extraction traces the loop once with every region keeping, and once for each way of checkpointing with every region
-//! doing it: a *variant* each. [`cut`](Variant::cut) splits a variant's steps into runs of events with one owner, the
+//! doing it: a *variant* each; a *segment* of several regions in a row, checkpointed as one, is an option of all of them
+//! together. [`cut`](Variant::cut) splits a variant's steps into runs of events with one owner, the
 //! space's constructor matches the runs of all variants, and [`splice`](RegionSpace::splice) joins the runs that a plan asks for into an
 //! ordinary [`ModelSpec`](crate::spec::ModelSpec). Everything that `torch.utils.checkpoint` does inside a region was traced, not imitated; what is
 //! worked out here is only when storages die that several owners hold.
@@ -15,13 +16,17 @@ mod holds;
 mod joined;
 mod left;
 mod matching;
+mod neighbours;
 mod plan;
 mod prepared;
+mod segments;
 mod space;
 mod splice;
+mod structured;
 mod trial;
 
 pub use cut::{OpCost, RegionTrace, Run, Variant};
-pub use plan::FoundPlan;
+pub use plan::{ChainWay, FoundPlan};
+pub use segments::Segment;
 pub use space::RegionSpace;
 pub use trial::Played;

@@ -1,5 +1,6 @@
 //! The cheapest checkpoint plan that fits, and the largest batch that any plan fits.
 
+use crate::chain::ChainOption;
 use crate::error::Error;
 use crate::regions::choose::Chooser;
 use crate::regions::joined::Joined;
@@ -27,7 +28,35 @@ pub struct FoundPlan {
     pub played: usize,
 }
 
+/// One way to run a region, or a segment that begins with it, as the search sees it before it plays anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainWay {
+    /// The first region.
+    pub region: usize,
+    /// Its variant.
+    pub variant: usize,
+    /// Bytes and cost.
+    pub option: ChainOption,
+}
+
 impl RegionSpace {
+    /// The sums that the search begins with: every way of each place in forward order, and the bytes of the chain's tail.
+    ///
+    /// # Errors
+    /// As [`RegionSpace::cheapest_plan`].
+    pub fn chain_ways(&self, batch: u64, setting: &Setting) -> Result<(Vec<Vec<ChainWay>>, u64), Error> {
+        let costs = self.costs(batch, &Throughput::of(setting.gpu)?)?;
+        let prepared = Prepared::new(self, batch, &setting.target(End::High))?;
+        let unlimited = Setting { budget_bytes: None, gpu_asked: None, ..setting.clone() };
+        let chain = self.chain(&mut Trials::new(&prepared, &unlimited)?, &costs)?;
+        let ways = chain.chain.regions().iter().zip(&chain.options).zip(&chain.order);
+        let ways = ways.map(|((content, variants), &region)| {
+            let ways = content.options.iter().zip(variants);
+            ways.map(|(&option, &variant)| ChainWay { region, variant, option }).collect()
+        });
+        Ok((ways.collect(), chain.chain.tail_bytes()))
+    }
+
     /// Whether the loop runs through under this plan, at the upper end of every uncertainty.
     ///
     /// # Errors

@@ -43,6 +43,11 @@ impl RegionSpace {
                 let reason = format!("'{}' cannot be joined with the others", self.paths[region]);
                 return Err(Error::Regions { variant, reason });
             }
+            let mut segment = self.variants[variant].segment(region);
+            if segment.any(|region| choice[region] != variant) {
+                let reason = format!("'{}' is checkpointed as one with others that run otherwise", self.paths[region]);
+                return Err(Error::Regions { variant, reason });
+            }
         }
         Ok(())
     }

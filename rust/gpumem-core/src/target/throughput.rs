@@ -22,6 +22,8 @@ pub enum Unit {
     Tf32,
     /// 16-bit floating point on tensor cores, where there are any.
     Half,
+    /// None: bytes go to the host's memory or come from there, over PCI Express.
+    Host,
 }
 
 #[derive(Deserialize)]
@@ -40,6 +42,7 @@ struct Card {
 #[derive(Deserialize)]
 struct Table {
     multiply_adds_per_clock: BTreeMap<String, Rates>,
+    host_gigabytes_per_s: BTreeMap<String, u64>,
     gpus: BTreeMap<String, Card>,
 }
 
@@ -52,6 +55,8 @@ pub struct Throughput {
     fp32: u64,
     tf32: u64,
     half: u64,
+    /// Bytes per microsecond to the host or back.
+    host: u64,
 }
 
 impl Throughput {
@@ -68,6 +73,8 @@ impl Throughput {
         let capability = gpu.capability.to_string();
         let rates = table.multiply_adds_per_clock.get(&capability);
         let rates = rates.ok_or_else(|| fault(format!("no throughput of capability {capability}")))?;
+        let host = table.host_gigabytes_per_s.get(&capability);
+        let host = host.ok_or_else(|| fault(format!("no rate to the host of capability {capability}")))?;
         // A multiply-add is two operations; MHz are clocks per microsecond.
         let flops = |rate: u64| 2 * rate * u64::from(gpu.sm_count) * card.boost_mhz;
         Ok(Self {
@@ -75,6 +82,7 @@ impl Throughput {
             fp32: flops(rates.fp32),
             tf32: flops(rates.tf32),
             half: flops(rates.half),
+            host: host * 1000,
         })
     }
 
@@ -82,13 +90,14 @@ impl Throughput {
     #[must_use]
     pub fn kernel_ps(&self, unit: Unit, flops: u64, moved_bytes: u64) -> u64 {
         const PS_PER_US: u128 = 1_000_000;
-        let rate = match unit {
-            Unit::Fp32 => self.fp32,
-            Unit::Tf32 => self.tf32,
-            Unit::Half => self.half,
+        let (rate, bytes) = match unit {
+            Unit::Fp32 => (self.fp32, self.bytes),
+            Unit::Tf32 => (self.tf32, self.bytes),
+            Unit::Half => (self.half, self.bytes),
+            Unit::Host => (self.fp32, self.host),
         };
         let time = |amount: u64, rate: u64| u128::from(amount) * PS_PER_US / u128::from(rate.max(1));
-        u64::try_from(time(flops, rate).max(time(moved_bytes, self.bytes))).unwrap_or(u64::MAX)
+        u64::try_from(time(flops, rate).max(time(moved_bytes, bytes))).unwrap_or(u64::MAX)
     }
 }
 
@@ -102,14 +111,16 @@ mod tests {
             let rates = Throughput::of(gpu).expect("every card is listed");
             assert!(rates.bytes > 0, "{}", gpu.name);
             assert!(rates.half >= rates.fp32, "{}", gpu.name);
+            assert!(rates.host > 0 && rates.host < rates.bytes, "{}", gpu.name);
         }
     }
 
     #[test]
     fn a_kernel_takes_as_long_as_the_slower_of_its_two_sides() {
-        let rates = Throughput { bytes: 1000, fp32: 100, tf32: 200, half: 400 };
+        let rates = Throughput { bytes: 1000, fp32: 100, tf32: 200, half: 400, host: 10 };
         assert_eq!(rates.kernel_ps(Unit::Fp32, 100, 1000), 1_000_000);
         assert_eq!(rates.kernel_ps(Unit::Half, 100, 2000), 2_000_000);
         assert_eq!(rates.kernel_ps(Unit::Tf32, 400, 0), 2_000_000);
+        assert_eq!(rates.kernel_ps(Unit::Host, 0, 1000), 100_000_000);
     }
 }

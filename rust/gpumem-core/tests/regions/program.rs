@@ -18,6 +18,8 @@ pub(crate) enum Way {
     Checkpoint,
     /// One inner result is saved, the other computed again.
     Half,
+    /// Part of a segment, which is run again as a whole.
+    Segment,
 }
 
 pub(crate) const WAYS: [Way; 3] = [Way::Keep, Way::Checkpoint, Way::Half];
@@ -67,16 +69,30 @@ impl Program {
 
     /// The loop as it runs.
     pub(crate) fn run(&self, ways: &[Way]) -> ModelSpec {
-        self.written(ways, false).0
+        self.run_with(ways, &[])
+    }
+
+    /// The same with segments: blocks whose way is [`Way::Segment`].
+    pub(crate) fn run_with(&self, ways: &[Way], segments: &[(usize, usize)]) -> ModelSpec {
+        self.written(ways, segments, false).0
     }
 
     /// The spec of the loop and what is noted beside it; every call asks for the handle's workspace.
     pub(crate) fn traced(&self, ways: &[Way]) -> (ModelSpec, RegionTrace) {
-        self.written(ways, true)
+        self.written(ways, &[], true)
     }
 
-    fn written(&self, ways: &[Way], every_workspace: bool) -> (ModelSpec, RegionTrace) {
-        let run = |batch| Writer::run(self, ways, batch, every_workspace);
+    /// The variant in which these segments are checkpointed and all other blocks keep.
+    pub(crate) fn segments_variant(&self, segments: &[(usize, usize)]) -> Variant {
+        let is_within = |block: usize| segments.iter().any(|&(first, count)| (first..first + count).contains(&block));
+        let way = |block| if is_within(block) { Way::Segment } else { Way::Keep };
+        let ways: Vec<Way> = (0..self.blocks.len()).map(way).collect();
+        let (spec, trace) = self.written(&ways, segments, true);
+        Variant::cut(spec, trace).unwrap()
+    }
+
+    fn written(&self, ways: &[Way], segments: &[(usize, usize)], every_workspace: bool) -> (ModelSpec, RegionTrace) {
+        let run = |batch| Writer::run(self, ways, segments, batch, every_workspace);
         let runs: Vec<Writer> = [2, 5].into_iter().map(run).collect();
         let structure = Structure {
             about: about(),
@@ -89,7 +105,15 @@ impl Program {
         let traces: Vec<Trace> = runs.iter().map(|writer| writer.trace(self.blocks.len() + 1)).collect();
         let spec = assemble(structure, &traces).unwrap();
         let first = runs.into_iter().next().unwrap();
-        (spec, RegionTrace { borders: first.borders, touches: first.touches, costs: first.costs })
+        (
+            spec,
+            RegionTrace {
+                borders: first.borders,
+                touches: first.touches,
+                costs: first.costs,
+                segments: segments.to_vec(),
+            },
+        )
     }
 
     pub(crate) fn variant(&self, way: Way) -> Variant {
@@ -126,7 +150,7 @@ fn about() -> About {
 /// What a call of a block saved for its backward pass.
 struct Saved {
     block: usize,
-    input: u32,
+    input: Option<u32>,
     input_bytes: u64,
     inner: Vec<u32>,
     bias: Option<u32>,
@@ -148,7 +172,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(program: &Program, ways: &[Way], batch: u64, every_workspace: bool) -> Self {
+    fn run(program: &Program, ways: &[Way], segments: &[(usize, usize)], batch: u64, every_workspace: bool) -> Self {
         let mut writer = Self {
             batch,
             every_workspace,
@@ -166,7 +190,7 @@ impl Writer {
         writer.alloc(40_000_000, Some(Category::Param));
         let mut before = Vec::new();
         for _ in 0..2 {
-            before = writer.step(program, ways, before);
+            before = writer.step(program, ways, segments, before);
         }
         writer
     }
@@ -240,7 +264,7 @@ impl Writer {
     }
 
     /// One step; takes and returns what is still referenced from the step before.
-    fn step(&mut self, program: &Program, ways: &[Way], before: Vec<u32>) -> Vec<u32> {
+    fn step(&mut self, program: &Program, ways: &[Way], segments: &[(usize, usize)], before: Vec<u32>) -> Vec<u32> {
         self.mark(Phase::Forward);
         let mut x_bytes = 600_000 * self.batch;
         let mut x = self.alloc(x_bytes, None);
@@ -255,7 +279,8 @@ impl Writer {
                 self.pass_to(0, false);
                 continue;
             }
-            let (out, one) = self.forward(shape, ways[block], block, (x, x_bytes), &mut bias);
+            let is_later = segments.iter().any(|&(first, count)| (first + 1..first + count).contains(&block));
+            let (out, one) = self.forward(shape, ways[block], block, (x, x_bytes, !is_later), &mut bias);
             saved.push(one);
             self.pass_to(0, false);
             self.release(x);
@@ -269,9 +294,14 @@ impl Writer {
         self.pass_to(0, true);
         let mut grad = self.alloc(x_bytes, None);
         let mut gradients = Vec::new();
-        for one in saved.into_iter().rev() {
-            self.pass_to(one.block + 1, true);
-            grad = self.backward(program, ways[one.block], one, grad, &mut gradients);
+        while let Some(last) = saved.len().checked_sub(1) {
+            let block = saved[last].block;
+            self.pass_to(block + 1, true);
+            if let Some(&(_, count)) = segments.iter().find(|&&(first, count)| first + count == block + 1) {
+                self.run_again(program, &mut saved[last + 1 - count..]);
+            }
+            let one = saved.remove(last);
+            grad = self.backward(program, ways[block], one, grad, &mut gradients);
         }
         self.pass_to(0, true);
         self.release(grad);
@@ -290,7 +320,7 @@ impl Writer {
         shape: &Block,
         way: Way,
         block: usize,
-        (x, input_bytes): (u32, u64),
+        (x, input_bytes, is_held): (u32, u64, bool),
         bias: &mut Option<u32>,
     ) -> (u32, Saved) {
         self.scratch("cublas_workspace", vec![0]);
@@ -299,7 +329,7 @@ impl Writer {
         }
         let inner = shape.inner.map(|bytes| self.alloc(u64::from(bytes) * self.batch, None));
         let out = self.alloc(u64::from(shape.output) * self.batch, None);
-        let input = self.hold(x);
+        let input = is_held.then(|| self.hold(x));
         let bias = bias.filter(|_| shape.saves_bias).map(|bias| self.hold(bias));
         let inner = match way {
             Way::Keep => inner.to_vec(),
@@ -307,7 +337,7 @@ impl Writer {
                 self.release(inner[0]);
                 vec![inner[1]]
             }
-            Way::Checkpoint => {
+            Way::Checkpoint | Way::Segment => {
                 self.release(inner[1]);
                 self.release(inner[0]);
                 vec![]
@@ -316,11 +346,24 @@ impl Writer {
         (out, Saved { block, input, input_bytes, inner, bias })
     }
 
+    /// All blocks of a segment once more, for the backward pass of its last; its own output is not needed.
+    fn run_again(&mut self, program: &Program, saved: &mut [Saved]) {
+        let mut before = None;
+        for one in saved {
+            self.scratch("cublas_workspace", vec![1]);
+            let shape = &program.blocks[one.block];
+            one.input = one.input.or(before);
+            one.inner = shape.inner.map(|bytes| self.alloc(u64::from(bytes) * self.batch, None)).to_vec();
+            before = Some(self.alloc(u64::from(shape.output) * self.batch, None));
+        }
+        self.release_all(before);
+    }
+
     fn backward(&mut self, program: &Program, way: Way, saved: Saved, grad: u32, gradients: &mut Vec<u32>) -> u32 {
         let shape = &program.blocks[saved.block];
         let mut inner = saved.inner;
         let again = match way {
-            Way::Keep => &shape.inner[..0],
+            Way::Keep | Way::Segment => &shape.inner[..0],
             Way::Half => &shape.inner[..1],
             Way::Checkpoint => &shape.inner[..],
         };
@@ -337,7 +380,7 @@ impl Writer {
         self.release(grad);
         self.release_all(inner);
         self.release_all(saved.bias);
-        self.release(saved.input);
+        self.release_all(saved.input);
         next
     }
 }
