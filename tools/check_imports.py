@@ -18,6 +18,7 @@ PYTHON_LAYERS = (
     ("extraction",),
     ("planning",),
     ("api",),
+    ("sweeping",),
     ("virtual",),
     ("validation",),
     ("__init__",),

@@ -13,6 +13,7 @@ from gpumem._core import GpuProfile, ModelSpec, Quantity, Report, gpus
 from gpumem.api import estimate, extract, max_batch, plan
 from gpumem.errors import GpumemError
 from gpumem.planning import Plan
+from gpumem.sweeping import Sweep, sweep
 from gpumem.validation import Validation, validate
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Plan",
     "Quantity",
     "Report",
+    "Sweep",
     "Validation",
     "errors",
     "estimate",
@@ -29,5 +31,6 @@ __all__ = [
     "gpus",
     "max_batch",
     "plan",
+    "sweep",
     "validate",
 ]

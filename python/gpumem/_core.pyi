@@ -77,6 +77,27 @@ class RegionSpace:
         alloc_conf: str | None = None,
         cudnn_benchmark: bool = False,
     ) -> tuple[list[int], int, int, int, int] | None: ...
+    def pareto_front(
+        self,
+        batch: int,
+        *,
+        points: int,
+        gpu: str | None = None,
+        stack: str | None = None,
+        context: int | str | None = None,
+        alloc_conf: str | None = None,
+        cudnn_benchmark: bool = False,
+    ) -> tuple[list[tuple[list[int], int, int]], int]: ...
+    def plan_table(
+        self,
+        choices: bytes,
+        batches: list[int],
+        *,
+        threads: int = 1,
+        gpu: str | None = None,
+        stack: str | None = None,
+        cudnn_benchmark: bool = False,
+    ) -> list[bytes]: ...
     def max_batch(
         self,
         *,
@@ -175,6 +196,9 @@ class ModelSpec:
         library_workspaces: bool = True,
         cudnn_benchmark: bool = False,
     ) -> Report: ...
+    def figures(
+        self, batches: list[int], targets: list[dict[str, Any]], *, upper_only: bool = False, threads: int = 1
+    ) -> tuple[list[bytes], bytes, list[tuple[int, Any]]]: ...
     def fits(
         self,
         batch: int,

@@ -2,6 +2,7 @@
 
 mod errors;
 mod gpus;
+mod grid;
 mod regions;
 mod report;
 mod setting;

@@ -5,6 +5,7 @@ use gpumem_core::poly::Poly;
 use gpumem_core::regions::{OpCost, RegionSpace as CoreSpace, RegionTrace, Variant};
 use gpumem_core::target::Unit;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::errors::to_python;
 use crate::setting::{Batch, Bytes, Context, setting};
@@ -124,6 +125,53 @@ impl RegionSpace {
         let setting = setting(gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark)?;
         let found = py.detach(|| self.core.cheapest_plan(batch.0, &setting, plays)).map_err(to_python)?;
         Ok(found.map(|plan| (plan.choice, plan.step_ps, plan.recompute_ps, plan.recompute_lower_bound_ps, plan.played)))
+    }
+
+    /// Plans of which none needs fewer bytes and recomputes no more than another: choice, reserved bytes, picoseconds of
+    /// recomputation; and the picoseconds of the step without.
+    #[pyo3(signature = (batch, *, points, gpu=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false))]
+    fn pareto_front(
+        &self,
+        py: Python<'_>,
+        batch: Batch,
+        points: usize,
+        gpu: Option<&str>,
+        stack: Option<&str>,
+        context: Option<Context>,
+        alloc_conf: Option<&str>,
+        cudnn_benchmark: bool,
+    ) -> PyResult<(Vec<(Vec<usize>, u64, u64)>, u64)> {
+        let setting = setting(gpu, None, stack, context, alloc_conf, true, cudnn_benchmark)?;
+        let (plans, step_ps) = py.detach(|| self.core.pareto_front(batch.0, &setting, points)).map_err(to_python)?;
+        Ok((plans.into_iter().map(|plan| (plan.choice, plan.reserved_bytes, plan.recompute_ps)).collect(), step_ps))
+    }
+
+    /// Bytes and time of many plans at many batch sizes; `choices` is one byte for each region of each plan.
+    ///
+    /// Returns columns of 64-bit integers as bytes in the machine's order, plan by plan: requested bytes, the least that is
+    /// ever reserved, picoseconds of recomputation; then, by batch, picoseconds of the step without.
+    #[pyo3(signature = (choices, batches, *, threads=1, gpu=None, stack=None, cudnn_benchmark=false))]
+    fn plan_table<'py>(
+        &self,
+        py: Python<'py>,
+        choices: &[u8],
+        batches: Vec<Batch>,
+        threads: usize,
+        gpu: Option<&str>,
+        stack: Option<&str>,
+        cudnn_benchmark: bool,
+    ) -> PyResult<[Bound<'py, PyBytes>; 4]> {
+        let setting = setting(gpu, None, stack, None, None, true, cudnn_benchmark)?;
+        let batches: Vec<u64> = batches.into_iter().map(|batch| batch.0).collect();
+        let regions = self.core.paths().len().max(1);
+        let choices: Vec<Vec<usize>> =
+            choices.chunks(regions).map(|choice| choice.iter().map(|&variant| variant.into()).collect()).collect();
+        let table = py.detach(|| self.core.plan_table(&choices, &batches, &setting, threads)).map_err(to_python)?;
+        let bytes = |column: Vec<u64>| {
+            let bytes: Vec<u8> = column.into_iter().flat_map(u64::to_ne_bytes).collect();
+            PyBytes::new(py, &bytes)
+        };
+        Ok([table.requested_bytes, table.least_reserved_bytes, table.recompute_ps, table.step_ps].map(bytes))
     }
 
     /// The largest batch for which some plan fits.

@@ -15,13 +15,17 @@ mod holds;
 mod joined;
 mod left;
 mod matching;
+mod pareto;
 mod plan;
 mod prepared;
 mod space;
 mod splice;
+mod tables;
 mod trial;
 
 pub use cut::{OpCost, RegionTrace, Run, Variant};
+pub use pareto::FrontPlan;
 pub use plan::FoundPlan;
 pub use space::RegionSpace;
+pub use tables::PlanTable;
 pub use trial::Played;

@@ -35,7 +35,7 @@ pub enum LibraryWorkspaces {
 }
 
 /// A card with its software.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     /// The card.
     pub gpu: &'static Gpu,
