@@ -1,4 +1,4 @@
-"""Sweeps: every combination of models, loops, batch sizes and cards in one table, exactly as `estimate` answers each."""
+"""Sweeps: every combination of models, loops, batch sizes and cards in one table, answered as `estimate` does."""
 
 from gpumem.sweeping.sweep import sweep
 from gpumem.sweeping.table import Sweep

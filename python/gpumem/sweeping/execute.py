@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol, TypeAlias
@@ -79,12 +79,12 @@ def _is_small(jobs: Mapping[Any, Job]) -> bool:
     return len(jobs) < _FEWEST_FOR_PROCESSES or (os.cpu_count() or 1) == 1
 
 
-def _here(jobs: Mapping[Any, Job]) -> Iterator[tuple[Any, Traced]]:
+def _here(jobs: Mapping[Any, Job]) -> Generator[tuple[Any, Traced], None, None]:
     for key, job in jobs.items():
         yield key, run(job)
 
 
-def _elsewhere(jobs: Mapping[Any, Job], executor: Executor | None) -> Iterator[tuple[Any, Traced]]:
+def _elsewhere(jobs: Mapping[Any, Job], executor: Executor | None) -> Generator[tuple[Any, Traced], None, None]:
     with contextlib.ExitStack() as stack:
         if executor is None:
             executor = stack.enter_context(_processes(min(len(jobs), os.cpu_count() or 1)))

@@ -15,8 +15,8 @@ from gpumem.units import parse_bytes
 CHECKPOINTS = ("none", "all", "plan")
 """No checkpoints, every region checkpointed, or the plan with the least recomputation that fits."""
 LOOP_AXES = (
-    "input", "mode", "precision", "optimizer", "criterion", "target", "step", "channels_last", "zero_grad", "accumulate",
-    "clip_grad_norm", "host_reads",
+    "input", "mode", "precision", "optimizer", "criterion", "target", "step", "channels_last", "zero_grad",
+    "accumulate", "clip_grad_norm", "host_reads",
 )  # fmt: skip
 """Keywords of `gpumem.extract`: another value is another trace."""
 TARGET_AXES = ("gpu", "budget", "stack", "context", "alloc_conf", "cudnn_benchmark")
@@ -85,7 +85,7 @@ def read_grid(given: Mapping[str, Any]) -> Grid:
     """Check a grid.
 
     Args:
-        given: Axis to its values: a list, range or array of them (a tuple too, where no value is a tuple), or one value.
+        given: Axis to its values: a list, range or array (a tuple too, where no value is a tuple), or one value.
 
     Raises:
         InputError: no batch, an axis without values or with one of them twice, a batch that is no positive integer, or
@@ -94,7 +94,7 @@ def read_grid(given: Mapping[str, Any]) -> Grid:
         GpumemError: a budget, context or allocator setting that cannot be read.
     """
     if not isinstance(given, Mapping):
-        raise InputError(f"a grid is a mapping of axes to values, not {type(given).__name__}", "{'batch': [32, 64]}")
+        raise InputError(f"a grid is a mapping of axes to values, not {type(given).__name__}", "{'batch': [32]}")
     for name in given:
         if name not in AXES:
             raise _unknown(name)
@@ -142,10 +142,8 @@ def _values(name: str, given: Any) -> tuple[Any, ...]:
     several: Any = given
     if isinstance(given, (str, Mapping)) or not hasattr(given, "__iter__"):
         several = [given]
-    elif isinstance(given, tuple) and name in _TUPLES_ARE_VALUES:
-        several = [given]
-    elif hasattr(given, "shape") and hasattr(given, "dtype") and name in _TUPLES_ARE_VALUES:
-        # An example tensor.
+    elif name in _TUPLES_ARE_VALUES and (isinstance(given, tuple) or hasattr(given, "dtype")):
+        # A shape, or an example tensor.
         several = [given]
     if isinstance(several, range) and len(several) > LARGEST_TABLE:
         raise InputError(f"axis {name!r} has {len(several):,} values; a table holds at most {LARGEST_TABLE:,} rows")

@@ -1,7 +1,8 @@
 """What a trace depends on, as text: two jobs with the same text have the same trace, on any day and machine.
 
-A name of a library's model stands for that library's version. The user's own code has no version, so its content counts:
-the sources of the factory's module and of all modules that it reaches through its globals, outside installed packages.
+A name of a library's model stands for that library's version. The user's own code has no version, so its content
+counts: the sources of the factory's module and of all modules that it reaches through its globals, outside installed
+packages.
 """
 
 from __future__ import annotations
@@ -126,12 +127,8 @@ def _is_installed(file: str) -> bool:
 
 @functools.cache
 def _version(package: str) -> str:
-    for name in (package, *importlib.metadata.packages_distributions().get(package, ())):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ""
+    owners = importlib.metadata.packages_distributions().get(package, ())
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(owners)))
 
 
 @functools.cache

@@ -99,7 +99,7 @@ def _plain(job: Job) -> dict[str, Any]:
     from gpumem.extraction import extract
 
     source = _source(job)
-    batches = {} if job.batch is None else {"batches": (job.batch,)}
+    batches: dict[str, Any] = {} if job.batch is None else {"batches": (job.batch,)}
     spec = extract(source.model, source.input, **_without_input(job), **batches)
     return {"spec": spec.to_json(), "notes": tuple(source.assumptions)}
 

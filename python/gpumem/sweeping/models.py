@@ -80,4 +80,5 @@ def _checked(name: str, model: Any) -> Model:
             f"the factory {name} cannot be pickled: {error}",
             "define it at the top of a module; bind arguments with functools.partial",
         ) from error
-    return model
+    factory: Callable[[], Any] = model
+    return factory

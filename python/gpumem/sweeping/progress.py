@@ -6,9 +6,12 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gpumem.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _DELAY_S = 1.0
 
@@ -56,7 +59,7 @@ class Progress:
             self._tasks[what] = self._bar.add_task(what, total=total)
         self._bar.update(self._tasks[what], completed=done, total=total)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

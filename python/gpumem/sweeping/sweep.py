@@ -33,27 +33,29 @@ def sweep(
 ) -> Sweep:
     """Answer every combination of models, loops, batch sizes and cards, each exactly as `ModelSpec.estimate` does.
 
-    A model is traced once for each combination of the loop's axes, in parallel, and what was traced is kept on disk; batch
-    sizes, cards and budgets are answered from that. A combination that cannot be traced is a row with its error.
+    A model is traced once for each combination of the loop's axes, in parallel, and what was traced is kept on disk;
+    batch sizes, cards and budgets are answered from that. A combination that cannot be traced is a row with its error.
 
     Args:
-        models: One or several: source names (`timm:resnet50`), functions that return a module (or `(module, input)`) and
-            can be pickled, `ModelSpec`s; a mapping gives them names.
+        models: One or several: source names (`timm:resnet50`), functions that return a module (or `(module, input)`)
+            and can be pickled, `ModelSpec`s; a mapping gives them names.
         grid: Axis to a list of values, or one value. `batch` is needed. Axes of the loop are the keywords of
             `gpumem.extract` (precision, optimizer, input, mode, channels_last, ...), of the question those of
-            `ModelSpec.estimate` (gpu, budget, stack, context, alloc_conf, cudnn_benchmark). `checkpoint` is `none`, `all`
-            (every region) or `plan` (the plan with the least recomputation that fits the row's limit).
+            `ModelSpec.estimate` (gpu, budget, stack, context, alloc_conf, cudnn_benchmark). `checkpoint` is `none`,
+            `all` (every region) or `plan` (the plan with the least recomputation that fits the row's limit).
         executor: Runs the traces: anything with `submit`, such as `concurrent.futures` or Dask executors. None takes
             processes on this machine.
-        cache: Folder for traces; True is the system's folder for caches, None keeps nothing. An entry is found again when
-            the model's source, the loop, gpumem and the libraries are the same.
-        upper_only: Play the upper end of every uncertainty alone, three times as fast: what fits is the same, and columns
-            of likely and low figures are left out.
+        cache: Folder for traces; True is the system's folder for caches, None keeps nothing. An entry is found again
+            when the model's source, the loop, gpumem and the libraries are the same.
+        upper_only: Play the upper end of every uncertainty alone, three times as fast: what fits is the same, and
+            columns of likely and low figures are left out.
         threads: Threads that answer; None takes one for each core.
-        progress: A function `(what, done, total)`, True for a bar on stderr, False for none; None is a bar in a terminal.
+        progress: A function `(what, done, total)`, True for a bar on stderr, False for none; None is a bar in a
+            terminal.
 
     Returns:
-        A `Sweep`: columns by name, rows by number; `filter`, `best`, `sort`, `to_pandas`, `to_arrow`, `to_csv`, `to_json`.
+        A `Sweep`: columns by name, rows by number; `filter`, `best`, `sort`, `to_pandas`, `to_arrow`, `to_csv`,
+        `to_json`.
 
     Raises:
         InputError: an axis, model, executor or cache that cannot be meant, or more rows than a table holds.

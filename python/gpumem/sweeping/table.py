@@ -69,8 +69,8 @@ class Sweep:
 
     A column is a numpy array: `table["device_bytes_high"]`; missing answers are masked. A row is a dict: `table[0]`.
     Columns are the axes (`model`, then those of the grid), the peaks in bytes (`requested_bytes_likely`, ...,
-    `device_bytes_high`), `fits` (the judgement of `ModelSpec.fits`; missing without a budget or card), `error`, and, where
-    checkpoints are an axis, `checkpointed` regions, `step_seconds` and `recompute_seconds` by the card's roofline.
+    `device_bytes_high`), `fits` (the judgement of `ModelSpec.fits`; missing without a budget or card), `error`, and,
+    where checkpoints are an axis, `checkpointed` regions, `step_seconds` and `recompute_seconds` by the roofline.
 
     Attributes:
         axes: Name to values, in the order in which rows count them, the last one fastest.
@@ -173,7 +173,11 @@ class Sweep:
         found = np.zeros(len(self), np.bool_)
         for value in wanted:
             if value is None:
-                found |= np.ma.getmaskarray(column) if name != "error" else np.equal(column, None)
+                found |= (
+                    np.ma.getmaskarray(column)
+                    if name != "error"
+                    else np.array([error is None for error in column], np.bool_)
+                )
             else:
                 found |= np.ma.filled(np.ma.asarray(column == value), False).astype(np.bool_)
         return found

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpumem._core import ModelSpec, RegionSpace, find_gpu
 from gpumem.sweeping.cache import Cache
