@@ -7,9 +7,11 @@ precision is searched as `gpumem.plan` does, and played.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +55,8 @@ class Ranking:
         batch: Batch size of each combination.
         precision: Number of its precision.
         plan: Number of its plan.
-        requested_bytes: Most requested bytes at a time, exact.
+        requested_bytes: Most requested bytes at a time without a limit, exact. (At a limit, convolutions do without
+            workspaces.)
         least_reserved_bytes: Proven lower bound of what is reserved (and allocated).
         samples_per_second: By the roofline of the card, exact in that model.
         may_fit: Whether the bound leaves it open that it fits; where not, it fits under no circumstances.
@@ -129,18 +132,18 @@ def rank_loops(
         raise InputError("not every region can be checkpointed in every precision", "use gpumem.plan")
     budget_bytes = _budget_bytes(target)
     choices = _choices(loops[0].places, plans)
+    count = threads or os.cpu_count() or 1
     columns: list[tuple[Any, Any, Any]] = []
     best: list[Best] = []
     for planned in loops:
         card = {name: target[name] for name in ("gpu", "stack") if target.get(name) is not None}
-        table = planned.space.plan_table(
-            choices.tobytes(), list(batches), threads=threads or os.cpu_count() or 1, **card
-        )
+        table = planned.space.plan_table(choices.tobytes(), list(batches), threads=count, **card)
         requested, least, recompute, step = (np.frombuffer(column, np.uint64) for column in table)
         seconds = (np.tile(step, len(choices)) + recompute) / 1e12 / int(planned.loop["accumulate"])
         columns.append((requested, least, np.tile(np.array(batches, np.float64), len(choices)) / seconds))
-        found = (planned.cheapest(batch, target) for batch in batches)
-        best += [Best(planned.loop["precision"], choice) for choice in found if choice is not None]
+        with ThreadPoolExecutor(count) as pool:
+            found = pool.map(functools.partial(planned.cheapest, target=target), batches)
+            best += [Best(planned.loop["precision"], choice) for choice in found if choice is not None]
     requested, least, speed = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     context_bytes = loops[0].kept().estimate(batches[0], **target).to_dict()["context"]["high"]
     may_fit = least <= max(budget_bytes - context_bytes, 0)
@@ -165,6 +168,11 @@ def _choices(regions: int, most: int) -> NDArray[Any]:
     """All plans, or a sample that is the same on every machine."""
     if regions <= _ALL_PLANS_UP_TO and 1 << regions <= most:
         return np.array(list(itertools.product((0, 1), repeat=regions)), np.uint8)
-    drawn = np.random.default_rng(_SEED).integers(0, 2, (most, regions), np.uint8)
-    drawn[0], drawn[1] = 0, 1
+    random = np.random.default_rng(_SEED)
+    if regions <= _ALL_PLANS_UP_TO:
+        numbers = np.sort(random.choice(1 << regions, most, replace=False))
+        drawn = (numbers[:, None] >> np.arange(regions) & 1).astype(np.uint8)
+    else:
+        drawn = random.integers(0, 2, (most, regions), np.uint8)
+    drawn[0], drawn[-1] = 0, 1
     return np.unique(drawn, axis=0)

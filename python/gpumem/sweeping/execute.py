@@ -17,7 +17,7 @@ from gpumem.sweeping.cache import Cache
 from gpumem.sweeping.job import Job, Traced, run
 
 # A process has to import PyTorch before its first trace: fewer jobs are done sooner here.
-_FEWEST_FOR_PROCESSES = 4
+_FEWEST_FOR_PROCESSES = 8
 
 OnTraced: TypeAlias = Callable[[Job, Traced], None]
 

@@ -32,7 +32,7 @@ type Lanes = [f64; LANES];
 /// Bytes and time of every plan at every batch size, plan by plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanTable {
-    /// Most requested bytes at a time, exact at the upper end of every uncertainty.
+    /// Most requested bytes at a time without a limit, exact at the upper end of every uncertainty.
     pub requested_bytes: Vec<u64>,
     /// Most bytes of live blocks that the loop cannot do without: no less is ever reserved.
     pub least_reserved_bytes: Vec<u64>,
