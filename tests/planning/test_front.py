@@ -16,7 +16,7 @@ from gpumem.planning.loops import PlannedLoop
 from gpumem.planning.ranking import rank_loops
 from tests.planning.models import SAMPLE, Tower
 
-BATCH = 64
+BATCH = 512
 LOOP = {"optimizer": "adamw", "gpu": "rtx3090"}
 
 
@@ -26,7 +26,7 @@ def front() -> gpumem.Front:
 
 
 def test_each_plan_fits_and_is_the_best_of_its_budget(front: gpumem.Front) -> None:
-    assert len(front) > 3
+    assert len(front) >= 3
     assert front[0].regions
     assert not front[-1].regions
     for point, following in zip(front, [*front][1:], strict=False):
