@@ -17,7 +17,7 @@ from gpumem.planning.ranking import rank_loops
 from tests.planning.models import SAMPLE, Tower
 
 BATCH = 512
-LOOP = {"optimizer": "adamw", "gpu": "rtx3090"}
+LOOP: dict[str, Any] = {"optimizer": "adamw", "gpu": "rtx3090"}
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def test_own_processes_and_one_that_dies(monkeypatch: pytest.MonkeyPatch) -> Non
     from gpumem.sweeping import execute
 
     monkeypatch.setattr(execute, "_FEWEST_FOR_PROCESSES", 1)
-    monkeypatch.setattr(execute.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     with pytest.raises(ExtractionError, match="ended before it answered"):
         gpumem.sweep("os:abort", {"batch": 8}, cache=None)
 

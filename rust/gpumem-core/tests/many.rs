@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 #[path = "regions/program.rs"]
+#[allow(dead_code, reason = "the other test that has it needs more of it")]
 mod program;
 
 use gpumem_core::allocator::AllocConf;
