@@ -202,7 +202,7 @@ impl<'a> Group<'a> {
         held.clear();
         held.resize(self.prepared.places, 0);
         let mut tally =
-            Tally { sizes: &self.sizes, held, live: ([0.0; LANES], [0.0; LANES]), most: Default::default() };
+            Tally { sizes: &self.sizes, held, live: ([0.0; LANES], [0.0; LANES]), most: ([0.0; LANES], [0.0; LANES]) };
         tally.acts(&joined.acts[..joined.last_step]);
         let before = tally.live;
         tally.acts(&joined.acts[joined.last_step..]);
