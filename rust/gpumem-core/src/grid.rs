@@ -60,7 +60,7 @@ pub fn figures(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(&batch) = batches.get(index) else { break };
-            let mut runs = Runs { spec, batch, upper_only, by_target: Vec::new(), runs: Vec::new() };
+            let mut runs = Runs { spec, batch, upper_only, by_target: Vec::new(), played: Vec::new() };
             let answers: Vec<_> = settings.iter().map(|setting| runs.figures(setting)).collect();
             if let Ok(mut done) = done.lock() {
                 done.push((index, answers));
@@ -83,9 +83,9 @@ struct Runs<'a> {
     spec: &'a ModelSpec,
     batch: u64,
     upper_only: bool,
-    /// What each target asked about has: its place in `runs`.
+    /// What each target asked about has: its place in `played`.
     by_target: Vec<(Target, Result<usize, Error>)>,
-    runs: Vec<Run>,
+    played: Vec<Run>,
 }
 
 /// One timeline, and what came of it without a limit under each configuration of the allocator.
@@ -106,7 +106,7 @@ impl Runs<'_> {
                 continue;
             }
             let run = self.run(&setting.target(end))?;
-            (*peak, stopped) = self.runs[run].within(&setting.alloc_conf, driver);
+            (*peak, stopped) = self.played[run].within(&setting.alloc_conf, driver);
         }
         if self.upper_only {
             peaks = [peaks[2]; 3];
@@ -127,11 +127,11 @@ impl Runs<'_> {
             return known.clone();
         }
         let run = Timeline::new(self.spec, self.batch, target).map(|timeline| {
-            let known = self.runs.iter().position(|run| run.timeline == timeline);
+            let known = self.played.iter().position(|run| run.timeline == timeline);
             known.unwrap_or_else(|| {
                 let live_bytes = live_bytes(&timeline);
-                self.runs.push(Run { timeline, live_bytes, unlimited: Vec::new() });
-                self.runs.len() - 1
+                self.played.push(Run { timeline, live_bytes, unlimited: Vec::new() });
+                self.played.len() - 1
             })
         });
         self.by_target.push((*target, run.clone()));

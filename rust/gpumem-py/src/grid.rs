@@ -44,7 +44,7 @@ pub(crate) type Columns<'py> = (Vec<Bound<'py, PyBytes>>, Bound<'py, PyBytes>, V
 const COLUMNS: usize = 12;
 const NO_BUDGET: u8 = 2;
 
-pub(crate) fn columns<'py>(py: Python<'py>, answers: impl Iterator<Item = Result<Figures, Error>>) -> Columns<'py> {
+pub(crate) fn columns(py: Python<'_>, answers: impl Iterator<Item = Result<Figures, Error>>) -> Columns<'_> {
     let mut columns: Vec<Vec<u8>> = vec![Vec::new(); COLUMNS];
     let (mut fits, mut failed) = (Vec::new(), Vec::new());
     for (row, answer) in answers.enumerate() {

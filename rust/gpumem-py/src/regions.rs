@@ -18,6 +18,9 @@ type Costs = Vec<Vec<Call>>;
 /// A plan: choice, least time of the step, of recomputation, its lower bound, plans played.
 type Found = (Vec<usize>, u64, u64, u64, usize);
 
+/// A plan of a front: choice, reserved bytes, least time of recomputation.
+type FrontPlan = (Vec<usize>, u64, u64);
+
 /// One variant as extraction gives it: structure, traces by batch, borders, touches, kernel calls by batch.
 type VariantArguments = (StructureArguments, Vec<TraceArguments>, Vec<(usize, u32)>, Vec<(usize, u32, usize)>, Costs);
 
@@ -140,7 +143,7 @@ impl RegionSpace {
         context: Option<Context>,
         alloc_conf: Option<&str>,
         cudnn_benchmark: bool,
-    ) -> PyResult<(Vec<(Vec<usize>, u64, u64)>, u64)> {
+    ) -> PyResult<(Vec<FrontPlan>, u64)> {
         let setting = setting(gpu, None, stack, context, alloc_conf, true, cudnn_benchmark)?;
         let (plans, step_ps) = py.detach(|| self.core.pareto_front(batch.0, &setting, points)).map_err(to_python)?;
         Ok((plans.into_iter().map(|plan| (plan.choice, plan.reserved_bytes, plan.recompute_ps)).collect(), step_ps))

@@ -73,7 +73,7 @@ fn evenly(length: usize, wanted: usize) -> impl Iterator<Item = usize> {
 
 /// Plans that no other is as good as in both, from the fewest bytes on.
 fn undominated(mut plans: Vec<FrontPlan>) -> Vec<FrontPlan> {
-    plans.sort_by(|a, b| (a.reserved_bytes, a.recompute_ps).cmp(&(b.reserved_bytes, b.recompute_ps)));
+    plans.sort_by_key(|plan| (plan.reserved_bytes, plan.recompute_ps));
     let mut least = u64::MAX;
     plans.retain(|plan| {
         plan.recompute_ps < least && {

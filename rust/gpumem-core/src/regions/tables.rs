@@ -79,7 +79,9 @@ impl RegionSpace {
                 };
                 let mut part = vec![(0, 0); chunk.len() * batches.len()];
                 for (choice, row) in chunk.iter().zip(part.chunks_mut(batches.len())) {
-                    groups.iter().for_each(|group| group.sum(choice, &mut summed, row));
+                    for group in &groups {
+                        group.sum(choice, &mut summed, row);
+                    }
                 }
                 if let Ok(mut parts) = parts.lock() {
                     parts.push((begin, part));
