@@ -80,9 +80,10 @@ truth: setup ## Comparison with values measured on real GPUs; resumable; writes 
 	$(BIN)/python -m benchmarks.truth_measured virtual
 	$(BIN)/python -m benchmarks.truth_xmem run
 
-bench: setup ## Speed as ratios against PyTorch's MemTracker, planner beside others; writes benchmarks/results
+bench: setup ## Speed as ratios against PyTorch's MemTracker, planner beside others, sweeps; writes benchmarks/results
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python -m benchmarks.planner
+	$(BIN)/python -m benchmarks.sweep
 
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) target .mypy_cache .ruff_cache .pytest_cache python/gpumem/_core*.so python/gpumem/virtual/lib

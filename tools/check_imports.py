@@ -20,6 +20,7 @@ PYTHON_LAYERS = (
     ("extraction",),
     ("planning",),
     ("api",),
+    ("sweeping",),
     ("validation",),
     ("__init__",),
     ("cli",),

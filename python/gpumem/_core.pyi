@@ -85,6 +85,28 @@ class RegionSpace:
     def wanted_segments(
         self, candidates: list[tuple[int, int]], whole: int, most: int, batch: int, /, *, gpu: str | None = None
     ) -> list[list[int]]: ...
+    def pareto_front(
+        self,
+        batch: int,
+        *,
+        points: int,
+        gpu: str | None = None,
+        stack: str | None = None,
+        context: int | str | None = None,
+        alloc_conf: str | None = None,
+        cudnn_benchmark: bool = False,
+        conv_workspaces: str = "auto",
+    ) -> tuple[list[tuple[list[int], int, int]], int]: ...
+    def plan_table(
+        self,
+        choices: bytes,
+        batches: list[int],
+        *,
+        threads: int = 1,
+        gpu: str | None = None,
+        stack: str | None = None,
+        cudnn_benchmark: bool = False,
+    ) -> list[bytes]: ...
     def max_batch(
         self,
         *,
@@ -186,6 +208,9 @@ class ModelSpec:
         cudnn_benchmark: bool = False,
         conv_workspaces: str = "auto",
     ) -> Report: ...
+    def figures(
+        self, batches: list[int], targets: list[dict[str, Any]], *, upper_only: bool = False, threads: int = 1
+    ) -> tuple[list[bytes], bytes, list[tuple[int, Any]]]: ...
     def fits(
         self,
         batch: int,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpumem._core import ModelSpec, Report
-    from gpumem.planning import Plan
+    from gpumem.planning import Front, Plan
 
 # Keywords of `ModelSpec`'s methods; all others belong to `extract`.
 _TARGET_KEYWORDS = (
@@ -227,3 +227,38 @@ def plan(
         choices=open_to,
     )
     return find_plan(model, input, axes, loop_keywords(extraction), target)
+
+
+def pareto(
+    model: nn.Module, input: Any = None, *, batch: int, points: int = 32, precision: str = "fp32", **keywords: Any
+) -> Front:
+    """Find the whole front of memory against recomputation: which plan is the cheapest for every budget.
+
+    Every plan of the front was joined from traces with the real checkpoints applied, and played on the simulated
+    allocator within the bytes that it is given with; the search for that budget finds no cheaper one among them.
+
+    Args:
+        model: Any module; it is not modified.
+        input: Shape of one sample, see `extract`; None asks the model.
+        batch: Samples per micro-batch.
+        points: About how many plans, evenly from the fewest bytes to no recomputation; fewer where there are fewer.
+        precision: The precision.
+        **keywords: Those of `extract` (optimizer, channels_last, ...) and gpu, stack, context, alloc_conf of
+            `ModelSpec.estimate`.
+
+    Returns:
+        A `Front`: `print` it, iterate over its points, or ask for `within("16GB")`.
+
+    Raises:
+        InputError: a budget was given, or points that cannot be meant.
+        PlanError: mode is `infer`.
+        GpumemError: as for `estimate`.
+    """
+    with needing_torch():
+        from gpumem.extraction.keywords import loop_keywords
+        from gpumem.extraction.options import check_options
+        from gpumem.planning.front import find_front
+    extraction, target = _split(keywords)
+    loop = loop_keywords({**extraction, "precision": precision})
+    check_options(loop)
+    return find_front(model, input, _checked_batch(batch), points, loop, target)

@@ -43,6 +43,8 @@ def test_python_functions_document_every_parameter() -> None:
         "estimate": gpumem.estimate,
         "max_batch": gpumem.max_batch,
         "extract": gpumem.extract,
+        "pareto": gpumem.pareto,
+        "sweep": gpumem.sweep,
     }
     for name, function in functions.items():
         documented = inspect.getdoc(function) or ""

@@ -29,10 +29,11 @@ class _Chain(Tower):
 
     def __init__(self, hidden: tuple[int, ...]) -> None:
         super().__init__(hidden)
-        self.blocks = nn.Sequential(*self.blocks)
+        self.chain = nn.Sequential(*self.blocks)
+        del self.blocks
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.head(self.blocks(x).mean(dim=1))
+        out: torch.Tensor = self.head(self.chain(x).mean(dim=1))
         return out
 
 

@@ -35,9 +35,10 @@ from gpumem.cli.arguments import (
     loop_keywords,
     target_keywords,
 )
-from gpumem.cli.named import named_model, screen, show, show_json, show_report
+from gpumem.cli.named import named_model, screen, show, show_front, show_json, show_report
 from gpumem.cli.run import CONTEXT_SETTINGS, run
 from gpumem.cli.spelling import error_text
+from gpumem.cli.sweep import sweep
 from gpumem.cli.validate import validate
 from gpumem.errors import DoesNotFitError
 from gpumem.planning.text import plan_text
@@ -80,7 +81,7 @@ def options(
 
 def keywords() -> frozenset[str]:
     """Keywords of the Python API that are options here."""
-    return frozenset().union(*(inspect.signature(command).parameters for command in (estimate, plan, validate)))
+    return frozenset().union(*(inspect.signature(command).parameters for command in (estimate, plan, sweep, validate)))
 
 
 @app.command(cls=Command, short_help="Memory at one batch size, and whether it fits.")
@@ -199,12 +200,17 @@ def plan(
     code: Annotated[
         bool, typer.Option("--code", help="Print the lines to paste into a script, and nothing else.")
     ] = False,
+    front: Annotated[
+        bool, typer.Option("--front", help="The best plan for every budget instead of one; needs --batch.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Find a batch size and the modules to checkpoint so that training fits, with the least to run again."""
     if code and as_json:
         raise typer.BadParameter("--code and --json both say what is printed: give one")
-    if gpu is None and budget is None:
+    if front and (batch is None or budget is not None or global_batch is not None or code):
+        raise typer.BadParameter("--front is for every budget at one --batch: no --budget, --global-batch or --code")
+    if gpu is None and budget is None and not front:
         raise typer.BadParameter("give --gpu or --budget (or both)")
     target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark, conv_workspaces)
     precisions = tuple(part.strip() for part in precision.split(",") if part.strip())
@@ -213,6 +219,9 @@ def plan(
         "train", first, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, host_reads, gpu
     )
     named = named_model(model, input, loop)
+    if front:
+        show_front(named, target, batch, as_json=as_json)
+        return
     try:
         found = named.plan(target, batch=batch, global_batch=global_batch, objective=objective, precision=precisions)
     except DoesNotFitError as error:
@@ -230,6 +239,7 @@ def plan(
         show(plan_text(found, title=named.description, notes=named.notes, **screen()))
 
 
+app.command(cls=Command, short_help="Every combination of models, loops, batches and cards.")(sweep)
 app.command(cls=Command, short_help="The prediction put to the test, on a real or virtual GPU.")(validate)
 app.command(context_settings=CONTEXT_SETTINGS, short_help="Your own program on a virtual GPU.")(run)
 

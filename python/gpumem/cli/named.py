@@ -48,6 +48,12 @@ class Named:
         with progress(f"planning {self.description}"):
             return api.plan(self.model, self.input, **axes, **loop, **target)
 
+    def front(self, target: dict[str, Any], **axes: Any) -> gpumem.Front:
+        """See `gpumem.pareto`."""
+        loop = {name: value for name, value in self.loop.items() if name != "mode"}
+        with progress(f"planning {self.description}"):
+            return api.pareto(self.model, self.input, **axes, **loop, **target)
+
     def largest(self, target: dict[str, Any]) -> tuple[int, gpumem.Report]:
         """See `gpumem.api.largest`."""
         with progress(f"tracing {self.description}"):
@@ -87,6 +93,17 @@ def screen(least: int = WIDTH_MIN) -> dict[str, Any]:
 def show_report(named: Named, report: gpumem.Report) -> None:
     """Print a report for people."""
     show(report_text(report, title=named.description, notes=named.notes, **screen()))
+
+
+def show_front(named: Named, target: dict[str, Any], batch: int | None, *, as_json: bool) -> None:
+    """Find and print a front."""
+    from gpumem.planning.front_text import front_text
+
+    found = named.front(target, batch=batch)
+    if as_json:
+        show_json(named, front=json.loads(found.to_json()))
+    else:
+        show(front_text(found, title=named.description, notes=named.notes, **screen()))
 
 
 def show_json(named: Named, **answer: Any) -> None:

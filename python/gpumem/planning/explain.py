@@ -14,7 +14,7 @@ from gpumem.planning.loops import PlannedLoop
 from gpumem.units import format_bytes
 
 if TYPE_CHECKING:
-    from gpumem.planning.search import Axes
+    from gpumem.planning.axes import Axes
 
 # Optimizers that keep less per parameter, from the most on: two moments, one, a factored one, none.
 _LIGHTER_OPTIMIZERS = ("sgd(momentum=0.9)", "adafactor", "sgd")

@@ -118,8 +118,8 @@ class PlannedLoop:
         for wanted in others if paths else ():
             consider(wanted)
         if segments and [variant.name for variant in kept[1:2]] == [CHECKPOINT]:
-            for number, wanted in enumerate(self._wanted_segments(model, space, batches[-1]), 1):
-                consider(segments_variant(number, wanted))
+            for number, chosen in enumerate(self._wanted_segments(model, space, batches[-1]), 1):
+                consider(segments_variant(number, chosen))
         return space, kept
 
     def _wanted_segments(self, model: nn.Module, space: RegionSpace, batch: int) -> list[dict[str, tuple[int, int]]]:
@@ -134,8 +134,8 @@ class PlannedLoop:
     def _without_overwritten(self, variant: Variant, batches: tuple[int, ...]) -> tuple[Variant, tuple[Any, ...]]:
         """A variant and its traces; regions that write to their arguments keep what autograd saves."""
         try:
-            segments = list(variant.segments.values())
-            return variant, self._tracer.variant(self._variants.paths, variant.applied, batches, segments)
+            rows = list(variant.segments.values())
+            return variant, self._tracer.variant(self._variants.paths, variant.applied, batches, rows)
         except OverwrittenError as error:
             dropped = set().union(
                 *(self._variants.regions_of(self._variants.paths.index(path), variant) for path in error.paths)

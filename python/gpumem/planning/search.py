@@ -122,7 +122,7 @@ def _dividing(
             with contextlib.suppress(DoesNotFitError):
                 best = _confirmed(planned, [batch], global_batch // batch, target)
     if best is None:
-        raise DoesNotFitError("no micro-batch fits", "", _budget_bytes(target), planned.smallest_bytes(1, target))
+        raise DoesNotFitError("no micro-batch fits", "", budget_bytes_of(target), planned.smallest_bytes(1, target))
     best.loop.notes += _more_divisible(global_batch, best.choice.batch, best.loop.max_batch(target))
     return best
 
@@ -159,7 +159,7 @@ def _confirmed(
     planned: PlannedLoop, batches: Sequence[int] | range, accumulate: int, target: Mapping[str, Any]
 ) -> _Found:
     """The first batch whose plan also fits when it is traced as it runs."""
-    budget_bytes = _budget_bytes(target)
+    budget_bytes = budget_bytes_of(target)
     needs = 0
     for batch in batches[:_TRIES]:
         tightened = dict(target)
@@ -180,7 +180,8 @@ def _confirmed(
     )
 
 
-def _budget_bytes(target: Mapping[str, Any]) -> int:
+def budget_bytes_of(target: Mapping[str, Any]) -> int:
+    """The budget that was given, or all of the card."""
     budget = target.get("budget")
     if budget is not None:
         return budget if isinstance(budget, int) else parse_bytes(budget)
@@ -202,7 +203,7 @@ def _plan(model: nn.Module, axes: Axes, found: _Found, target: Mapping[str, Any]
         region_count=loop.region_count,
         caches_off=_has_caches(model),
         gpu=found.report.to_dict()["gpu"],
-        budget_bytes=_budget_bytes(target),
+        budget_bytes=budget_bytes_of(target),
         report=found.report,
         step_seconds=choice.step_seconds,
         recompute_seconds=choice.recompute_seconds,

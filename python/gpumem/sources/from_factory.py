@@ -19,10 +19,17 @@ def resolve(module_name: str, attribute: str, input: Any, near_libraries: list[s
         UnknownNameError: if there is no such module or attribute.
         InputError: if importing or calling fails (the cause is chained), or the result is no module.
     """
+    return built(_find(module_name, attribute, near_libraries), f"{module_name}:{attribute}", input)
+
+
+def built(factory: object, name: str, input: Any) -> Source:
+    """Call a factory, or take a module as it is.
+
+    Raises:
+        InputError: calling fails (the cause is chained), or the result is no module.
+    """
     from torch import nn
 
-    name = f"{module_name}:{attribute}"
-    factory = _find(module_name, attribute, near_libraries)
     made = factory if isinstance(factory, nn.Module) else _call(factory, name)
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
         model, own_input = made

@@ -30,12 +30,28 @@ def resolve(name: str, mode: str, input: Any) -> Source:
         )
     model = build_empty(lambda: timm.create_model(name, pretrained=False))
     assumptions: list[str] = []
+    size = _other_size(model, input)
+    if size is not None:
+        # Position embeddings and windows are made for one size of image.
+        model = build_empty(lambda: timm.create_model(name, pretrained=False, img_size=size))
+        assumptions.append(f"built for images of {size[0]} x {size[1]}, the size of the input")
     if input is None:
         guess = guess_input(model, mode)
         if guess is not None:
             input = guess[0]
             assumptions.append(guess[1])
     return Source(model, input, f"timm {name}", assumptions)
+
+
+def _other_size(model: nn.Module, input: Any) -> tuple[int, int] | None:
+    """Height and width of a given image, where the model was built for another size and takes no other."""
+    embed = getattr(model, "patch_embed", None)
+    built_for = getattr(embed, "img_size", None)
+    is_image = isinstance(input, tuple) and len(input) == 3 and all(type(size) is int for size in input)
+    if not is_image or not isinstance(built_for, (tuple, list)) or not getattr(embed, "strict_img_size", False):
+        return None
+    height, width = int(input[1]), int(input[2])
+    return None if tuple(built_for) == (height, width) else (height, width)
 
 
 def guess_input(model: nn.Module, mode: str) -> tuple[Any, str] | None:

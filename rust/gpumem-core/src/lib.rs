@@ -11,6 +11,7 @@ pub mod assemble;
 pub mod chain;
 pub mod error;
 pub mod formula;
+pub mod grid;
 pub mod play;
 pub mod poly;
 pub mod regions;

@@ -10,7 +10,7 @@ use crate::formula::convolution;
 use crate::play::{Counters, Outcome, PhasePeak, play};
 use crate::setting::Setting;
 use crate::spec::{Category, ModelSpec, Origin, Phase};
-use crate::target::{Capability, ConvWorkspaces, End, Gpu, LibraryWorkspaces, Target};
+use crate::target::{Capability, ConvWorkspaces, End, Gpu, LibraryWorkspaces, Range, Target};
 use crate::timeline::{Action, Timeline};
 use crate::units::Bytes;
 
@@ -26,6 +26,24 @@ pub struct Quantity {
     pub likely: u64,
     /// No more than this is expected.
     pub high: u64,
+}
+
+impl Quantity {
+    /// Of the values at the low end of the uncertainty, the likely one, and the high end. Larger workspaces can fill a
+    /// gap that smaller ones leave, so they need not come in order.
+    pub(crate) fn of_ends(ends: [u64; 3]) -> Self {
+        let [a, likely, b] = ends;
+        Self { low: a.min(likely).min(b), likely, high: a.max(likely).max(b) }
+    }
+
+    /// Reserved bytes and those of the CUDA context.
+    pub(crate) const fn with_context(self, context: Range) -> Self {
+        Self {
+            low: self.low.saturating_add(context.low_bytes),
+            likely: self.likely.saturating_add(context.likely_bytes),
+            high: self.high.saturating_add(context.high_bytes),
+        }
+    }
 }
 
 /// What the bytes at the peak are for, by layer.
@@ -141,12 +159,7 @@ pub fn estimate(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Repor
         outcomes.push(outcome);
     }
     let (context, context_source) = setting.context();
-    let quantity = |of: &dyn Fn(&Outcome) -> u64| {
-        let ends = [of(&outcomes[0]), of(&outcomes[1]), of(&outcomes[2])];
-        // Larger workspaces can fill a gap that smaller ones leave, so the ends need not come in order.
-        let (low, high) = (ends.iter().min(), ends.iter().max());
-        Quantity { low: *low.unwrap_or(&0), likely: ends[1], high: *high.unwrap_or(&0) }
-    };
+    let quantity = |of: &dyn Fn(&Outcome) -> u64| Quantity::of_ends([0, 1, 2].map(|end: usize| of(&outcomes[end])));
     let reserved_peak = quantity(&|outcome| outcome.peak.reserved_bytes);
     let (breakdown, layers, peak_phase) = at_peak(spec, &likely, &outcomes[1]);
     Ok(Report {
@@ -163,11 +176,7 @@ pub fn estimate(spec: &ModelSpec, batch: u64, setting: &Setting) -> Result<Repor
         requested_peak: quantity(&|outcome| outcome.peak.requested_bytes),
         allocated_peak: quantity(&|outcome| outcome.peak.allocated_bytes),
         reserved_peak,
-        device_peak: Quantity {
-            low: reserved_peak.low.saturating_add(context.low_bytes),
-            likely: reserved_peak.likely.saturating_add(context.likely_bytes),
-            high: reserved_peak.high.saturating_add(context.high_bytes),
-        },
+        device_peak: reserved_peak.with_context(context),
         context: Quantity { low: context.low_bytes, likely: context.likely_bytes, high: context.high_bytes },
         budget_bytes,
         fits: budget_bytes.map(|_| failure.is_none()),

@@ -89,3 +89,17 @@ impl Question {
         }
     }
 }
+
+/// What the core answers to many settings at once.
+pub(crate) fn answer_all<T: Send>(
+    py: Python<'_>,
+    questions: &[Question],
+    ask: impl FnOnce(&[Setting]) -> T + Send,
+) -> PyResult<T> {
+    let settings: Vec<Setting> = questions.iter().map(|question| question.setting.clone()).collect();
+    let answers = py.detach(|| ask(&settings));
+    match questions.iter().find_map(|question| question.asker.as_ref()?.raised()) {
+        Some(error) => Err(error),
+        None => Ok(answers),
+    }
+}

@@ -3,6 +3,7 @@
 mod cudnn;
 mod errors;
 mod gpus;
+mod grid;
 mod regions;
 mod replay;
 mod report;

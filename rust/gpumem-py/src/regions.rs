@@ -5,6 +5,7 @@ use gpumem_core::poly::Poly;
 use gpumem_core::regions::{ChainWay, OpCost, RegionSpace as CoreSpace, RegionTrace, Segment, Variant};
 use gpumem_core::target::Unit;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::errors::to_python;
 use crate::setting::{Batch, Bytes, Context, setting};
@@ -16,6 +17,9 @@ type Call = (u32, i64, i64, String);
 type Costs = Vec<Vec<Call>>;
 /// A plan: choice, least time of the step, of recomputation, its lower bound, plans played.
 type Found = (Vec<usize>, u64, u64, u64, usize);
+
+/// A plan of a front: choice, reserved bytes, least time of recomputation.
+type FrontPlan = (Vec<usize>, u64, u64);
 
 /// A way to run a region or segment: first region, variant, regions, left bytes, extra bytes, picoseconds.
 type Way = (usize, usize, usize, u64, u64, u64);
@@ -136,9 +140,9 @@ impl RegionSpace {
     /// Per place in forward order the ways to run it, as `(first region, variant, regions, left bytes, extra bytes,
     /// picoseconds)`, and the bytes of the chain's tail.
     #[pyo3(signature = (batch, /, *, gpu=None))]
-    fn chain_ways(&self, batch: Batch, gpu: Option<&str>) -> PyResult<(Vec<Vec<Way>>, u64)> {
-        let setting = setting(gpu, None, None, None, None, true, false)?;
-        let (ways, tail_bytes) = self.core.chain_ways(batch.0, &setting).map_err(to_python)?;
+    fn chain_ways(&self, py: Python<'_>, batch: Batch, gpu: Option<&str>) -> PyResult<(Vec<Vec<Way>>, u64)> {
+        let question = setting(py, gpu, None, None, None, None, true, false, "rules")?;
+        let (ways, tail_bytes) = question.answer(py, |setting| self.core.chain_ways(batch.0, setting))?;
         let way = |way: ChainWay| {
             let option = way.option;
             (way.region, way.variant, option.span, option.left_bytes, option.extra_bytes, option.cost)
@@ -157,9 +161,57 @@ impl RegionSpace {
         batch: Batch,
         gpu: Option<&str>,
     ) -> PyResult<Vec<Vec<usize>>> {
-        let setting = setting(gpu, None, None, None, None, true, false)?;
+        let question = setting(py, gpu, None, None, None, None, true, false, "rules")?;
         let candidates: Vec<Segment> = candidates.into_iter().map(|(first, count)| Segment { first, count }).collect();
-        py.detach(|| self.core.wanted_segments(&candidates, whole, most, batch.0, &setting)).map_err(to_python)
+        question.answer(py, |setting| self.core.wanted_segments(&candidates, whole, most, batch.0, setting))
+    }
+
+    /// Plans of which none needs fewer bytes and recomputes no more than another: choice, reserved bytes, picoseconds of
+    /// recomputation; and the picoseconds of the step without.
+    #[pyo3(signature = (batch, *, points, gpu=None, stack=None, context=None, alloc_conf=None, cudnn_benchmark=false, conv_workspaces="auto"))]
+    fn pareto_front(
+        &self,
+        py: Python<'_>,
+        batch: Batch,
+        points: usize,
+        gpu: Option<&str>,
+        stack: Option<&str>,
+        context: Option<Context>,
+        alloc_conf: Option<&str>,
+        cudnn_benchmark: bool,
+        conv_workspaces: &str,
+    ) -> PyResult<(Vec<FrontPlan>, u64)> {
+        let question = setting(py, gpu, None, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
+        let (plans, step_ps) = question.answer(py, |setting| self.core.pareto_front(batch.0, setting, points))?;
+        Ok((plans.into_iter().map(|plan| (plan.choice, plan.reserved_bytes, plan.recompute_ps)).collect(), step_ps))
+    }
+
+    /// Bytes and time of many plans at many batch sizes, convolutions by the rules; `choices` is one byte for each region of each plan.
+    ///
+    /// Returns columns of 64-bit integers as bytes in the machine's order, plan by plan: requested bytes, the least that is
+    /// ever reserved, picoseconds of recomputation; then, by batch, picoseconds of the step without.
+    #[pyo3(signature = (choices, batches, *, threads=1, gpu=None, stack=None, cudnn_benchmark=false))]
+    fn plan_table<'py>(
+        &self,
+        py: Python<'py>,
+        choices: &[u8],
+        batches: Vec<Batch>,
+        threads: usize,
+        gpu: Option<&str>,
+        stack: Option<&str>,
+        cudnn_benchmark: bool,
+    ) -> PyResult<[Bound<'py, PyBytes>; 4]> {
+        let question = setting(py, gpu, None, stack, None, None, true, cudnn_benchmark, "rules")?;
+        let batches: Vec<u64> = batches.into_iter().map(|batch| batch.0).collect();
+        let regions = self.core.paths().len().max(1);
+        let choices: Vec<Vec<usize>> =
+            choices.chunks(regions).map(|choice| choice.iter().map(|&variant| variant.into()).collect()).collect();
+        let table = question.answer(py, |setting| self.core.plan_table(&choices, &batches, setting, threads))?;
+        let bytes = |column: Vec<u64>| {
+            let bytes: Vec<u8> = column.into_iter().flat_map(u64::to_ne_bytes).collect();
+            PyBytes::new(py, &bytes)
+        };
+        Ok([table.requested_bytes, table.least_reserved_bytes, table.recompute_ps, table.step_ps].map(bytes))
     }
 
     /// The largest batch for which some plan fits.

@@ -3,10 +3,12 @@
 use gpumem_core::assemble::{Structure, Trace, assemble};
 use gpumem_core::spec::{About, Batches, Category, ModelSpec as CoreSpec, Origin, Phase};
 use gpumem_core::timeline::Action;
-use gpumem_core::{report, search};
+use gpumem_core::{grid, report, search};
 use pyo3::prelude::*;
 
+use crate::cudnn::answer_all;
 use crate::errors::{SpecError, to_python};
+use crate::grid::{Columns, TargetArguments, columns};
 use crate::report::Report;
 use crate::setting::{Batch, Bytes, Context, setting};
 
@@ -156,6 +158,27 @@ impl ModelSpec {
         let question =
             setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
         question.answer(py, |setting| report::estimate(&self.core, batch.0, setting)).map(Report::from)
+    }
+
+    /// Peaks of every batch under every target, in rows: batch by batch, the targets of each in order.
+    ///
+    /// Returns columns of 64-bit integers, each as bytes in the machine's order (low, likely and high end of requested,
+    /// allocated, reserved and device peak), what fits (1, 0, or 2 without a budget), and the rows without an answer, each
+    /// with its error. With `upper_only` all ends are the upper one.
+    #[pyo3(signature = (batches, targets, *, upper_only=false, threads=1))]
+    fn figures<'py>(
+        &self,
+        py: Python<'py>,
+        batches: Vec<Batch>,
+        targets: Vec<TargetArguments>,
+        upper_only: bool,
+        threads: usize,
+    ) -> PyResult<Columns<'py>> {
+        let questions = targets.into_iter().map(|target| target.question(py)).collect::<PyResult<Vec<_>>>()?;
+        let batches: Vec<u64> = batches.into_iter().map(|batch| batch.0).collect();
+        let answers =
+            answer_all(py, &questions, |settings| grid::figures(&self.core, &batches, settings, upper_only, threads))?;
+        Ok(columns(py, answers.into_iter().flatten()))
     }
 
     /// Whether the loop runs through at the upper end of the uncertainty.

@@ -1,8 +1,8 @@
 """cuDNN's recurrent kernels, as `ATen/native/cudnn/RNN.cpp` calls them.
 
-cuDNN tells the sizes of workspace, reserve and dropout states on a real card only. The first two have the form of three
-published readings of cuDNN 7 (`rust/gpumem-vgpu/src/cudnn/rnn.rs`, which answers with the same), and the report says that
-they are guessed. All else equals the virtual GPU's events.
+cuDNN tells the sizes of workspace, reserve and dropout states on a real card only. The first two have the form of
+three published readings of cuDNN 7 (`rust/gpumem-vgpu/src/cudnn/rnn.rs`, which answers with the same), and the report
+says that they are guessed. All else equals the virtual GPU's events.
 """
 
 from __future__ import annotations

@@ -91,6 +91,17 @@ impl AllocConf {
         self.throw_on_cudamalloc_oom
     }
 
+    /// Whether a limit on the device's bytes changes nothing before a segment does not fit below it: no share of a total
+    /// is watched, no range is as long as the device is large (expandable segments), and segments take whole pieces of
+    /// the driver's.
+    #[must_use]
+    pub fn acts_at_the_limit_only(&self) -> bool {
+        !self.expandable_segments
+            && self.garbage_collection_threshold <= 0.0
+            && self.per_process_memory_fraction >= 1.0
+            && self.large_segment_size_mb % 2 == 0
+    }
+
     /// The divisions as a setting value: a bare number, or a list with as few keys as possible.
     fn divisions_value(&self) -> String {
         let slots = &self.roundup_power2_divisions;

@@ -170,7 +170,7 @@ impl RegionSpace {
     }
 
     /// What the formulas of all variants need to know.
-    fn target(&self, batch: u64, setting: &Setting) -> Result<Target, Error> {
+    pub(crate) fn target(&self, batch: u64, setting: &Setting) -> Result<Target, Error> {
         setting.target_for(self.variants.iter().map(|variant| &variant.spec), batch, End::High)
     }
 }

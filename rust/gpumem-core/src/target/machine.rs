@@ -37,7 +37,7 @@ pub enum LibraryWorkspaces {
 }
 
 /// A card with its software.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The card.
     pub gpu: &'static Gpu,
