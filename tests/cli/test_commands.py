@@ -354,7 +354,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "--help")
     assert code == EXIT_FITS
     assert "0 fits, 1 does not fit, 2 error" in out
-    for command in ("estimate", "max-batch", "plan", "validate", "gpus"):
+    for command in ("estimate", "max-batch", "plan", "sweep", "validate", "run", "gpus"):
         code, page, _ = _run(capsys, command, "--help")
         assert code == EXIT_FITS
         assert command in out

@@ -29,11 +29,10 @@ class _Chain(Tower):
 
     def __init__(self, hidden: tuple[int, ...]) -> None:
         super().__init__(hidden)
-        self.chain = nn.Sequential(*self.blocks)
-        del self.blocks
+        self.add_module("blocks", nn.Sequential(*self.blocks))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.head(self.chain(x).mean(dim=1))
+        out: torch.Tensor = self.head(self.blocks(x).mean(dim=1))
         return out
 
 

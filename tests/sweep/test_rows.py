@@ -36,7 +36,7 @@ def test_every_row_is_what_estimate_answers(table: gpumem.Sweep, factory: Any, p
     for gpu in CARDS:
         spec = _trace(factory, precision=precision, gpu=gpu)
         for row in rows.filter(gpu=gpu):
-            report = spec.estimate(row["batch"], gpu=gpu, budget=row["budget"])
+            report = spec.estimate(row["batch"], gpu=gpu, budget=row["budget"], conv_workspaces="rules")
             for peak in ("requested", "allocated", "reserved", "device"):
                 quantity = getattr(report, f"{peak}_peak")
                 found = [row[f"{peak}_bytes_{end}"] for end in ("low", "likely", "high")]

@@ -50,6 +50,10 @@ Input = Annotated[
     ),
 ]
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Model and images in channels_last.")]
+StepInBackward = Annotated[
+    bool,
+    typer.Option("--step-in-backward", help="Each parameter has an optimizer of its own, at once with its gradient."),
+]
 ZeroGrad = Annotated[str, typer.Option(metavar="none|zero", help="Gradients are set to None, or to zero.")]
 Accumulate = Annotated[int, typer.Option(metavar="N", help="Micro-batches per optimizer step.")]
 ClipGradNorm = Annotated[float | None, typer.Option(metavar="NORM", help="Clip gradients to this norm.")]
@@ -84,6 +88,7 @@ def loop_keywords(
     zero_grad: str,
     accumulate: int,
     clip_grad_norm: float | None,
+    step_in_backward: bool,
     host_reads: str,
     gpu: str | None,
 ) -> dict[str, Any]:
@@ -96,6 +101,7 @@ def loop_keywords(
         "zero_grad": zero_grad,
         "accumulate": accumulate,
         "clip_grad_norm": clip_grad_norm,
+        "step_in_backward": step_in_backward,
         "host_reads": host_reads,
         "gpu": gpu,
     }

@@ -31,6 +31,7 @@ from gpumem.cli.arguments import (
     Optimizer,
     Precision,
     Stack,
+    StepInBackward,
     ZeroGrad,
     loop_keywords,
     target_keywords,
@@ -98,6 +99,7 @@ def estimate(
     zero_grad: ZeroGrad = "none",
     accumulate: Accumulate = 1,
     clip_grad_norm: ClipGradNorm = None,
+    step_in_backward: StepInBackward = False,
     host_reads: HostReads = "error",
     stack: Stack = None,
     context: Context = None,
@@ -109,7 +111,16 @@ def estimate(
     """Say how much memory a training or inference loop takes at one batch size, and whether it fits."""
     target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark, conv_workspaces)
     loop = loop_keywords(
-        mode, precision, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, host_reads, gpu
+        mode,
+        precision,
+        optimizer,
+        channels_last,
+        zero_grad,
+        accumulate,
+        clip_grad_norm,
+        step_in_backward,
+        host_reads,
+        gpu,
     )
     named = named_model(model, input, loop)
     report = named.estimate(batch, target)
@@ -134,6 +145,7 @@ def max_batch(
     zero_grad: ZeroGrad = "none",
     accumulate: Accumulate = 1,
     clip_grad_norm: ClipGradNorm = None,
+    step_in_backward: StepInBackward = False,
     host_reads: HostReads = "error",
     stack: Stack = None,
     context: Context = None,
@@ -147,7 +159,16 @@ def max_batch(
         raise typer.BadParameter("give --gpu or --budget (or both)")
     target = target_keywords(gpu, budget, stack, context, alloc_conf, cudnn_benchmark, conv_workspaces)
     loop = loop_keywords(
-        mode, precision, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, host_reads, gpu
+        mode,
+        precision,
+        optimizer,
+        channels_last,
+        zero_grad,
+        accumulate,
+        clip_grad_norm,
+        step_in_backward,
+        host_reads,
+        gpu,
     )
     named = named_model(model, input, loop)
     try:
@@ -191,12 +212,16 @@ def plan(
     zero_grad: ZeroGrad = "none",
     accumulate: Accumulate = 1,
     clip_grad_norm: ClipGradNorm = None,
+    step_in_backward: StepInBackward = False,
     host_reads: HostReads = "error",
     stack: Stack = None,
     context: Context = None,
     alloc_conf: AllocConf = None,
     cudnn_benchmark: CudnnBenchmark = False,
     conv_workspaces: ConvWorkspaces = "auto",
+    offload: Annotated[
+        bool, typer.Option("--offload", help="What blocks save for backward may wait in the host's memory too.")
+    ] = False,
     code: Annotated[
         bool, typer.Option("--code", help="Print the lines to paste into a script, and nothing else.")
     ] = False,
@@ -216,14 +241,25 @@ def plan(
     precisions = tuple(part.strip() for part in precision.split(",") if part.strip())
     first = precisions[0] if precisions else precision
     loop = loop_keywords(
-        "train", first, optimizer, channels_last, zero_grad, accumulate, clip_grad_norm, host_reads, gpu
+        "train",
+        first,
+        optimizer,
+        channels_last,
+        zero_grad,
+        accumulate,
+        clip_grad_norm,
+        step_in_backward,
+        host_reads,
+        gpu,
     )
     named = named_model(model, input, loop)
     if front:
         show_front(named, target, batch, as_json=as_json)
         return
     try:
-        found = named.plan(target, batch=batch, global_batch=global_batch, objective=objective, precision=precisions)
+        found = named.plan(
+            target, batch=batch, global_batch=global_batch, objective=objective, precision=precisions, offload=offload
+        )
     except DoesNotFitError as error:
         if as_json:
             facts = {"budget_bytes": error.budget_bytes, "smallest_bytes": error.smallest_bytes, "tried": error.hint}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import gpumem
-from gpumem.cli.arguments import Json, context_bytes
+from gpumem.cli.arguments import Json, StepInBackward, context_bytes
 from gpumem.cli.named import import_from_here, screen, show
 from gpumem.errors import InputError
 
@@ -27,7 +27,7 @@ def sweep(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...",
+            metavar="MODEL",
             help="torchvision:NAME, timm:NAME, hf:NAME (config only) or package.module:factory; several.",
             show_default=False,
         ),
@@ -49,6 +49,7 @@ def sweep(
         str, _option("none|zero", "Gradients are set to None, or to zero; or both: none,zero.")
     ] = "none",
     accumulate: Annotated[str, _option("N[,N]", "Micro-batches per optimizer step.")] = "1",
+    step_in_backward: StepInBackward = False,
     host_reads: Annotated[
         str, _option("error|zeros", "When a model reads values of tensors: stop, or take zeros.")
     ] = "error",
@@ -88,6 +89,7 @@ def sweep(
         "channels_last": channels_last,
         "zero_grad": _parts(zero_grad),
         "accumulate": _numbers(accumulate, "accumulate"),
+        "step_in_backward": step_in_backward,
         "host_reads": host_reads,
         "batch": _numbers(batch, "batch"),
         "gpu": None if gpu is None else _parts(gpu),

@@ -20,6 +20,7 @@ from gpumem.cli.arguments import (
     Json,
     Mode,
     Model,
+    StepInBackward,
     ZeroGrad,
     loop_keywords,
     target_keywords,
@@ -65,6 +66,7 @@ def validate(
     zero_grad: ZeroGrad = "none",
     accumulate: Annotated[int | None, typer.Option(metavar="N", help="Micro-batches per optimizer step.")] = None,
     clip_grad_norm: ClipGradNorm = None,
+    step_in_backward: StepInBackward = False,
     host_reads: HostReads = "error",
     context: Context = None,
     alloc_conf: AllocConf = None,
@@ -76,7 +78,7 @@ def validate(
     """
     loop = loop_keywords(
         mode, precision or "fp32", optimizer or "sgd", channels_last, zero_grad, accumulate or 1, clip_grad_norm,
-        host_reads, None,
+        step_in_backward, host_reads, None,
     )  # fmt: skip
     target = target_keywords(None, budget, None, context, alloc_conf)
     # A plan brings its own; what is given must agree with it.
