@@ -277,7 +277,7 @@ def plan(
 
 app.command(cls=Command, short_help="Every combination of models, loops, batches and cards.")(sweep)
 app.command(cls=Command, short_help="The prediction put to the test, on a real or virtual GPU.")(validate)
-app.command(context_settings=CONTEXT_SETTINGS, short_help="Your own program on a virtual GPU.")(run)
+app.command(cls=Command, context_settings=CONTEXT_SETTINGS, short_help="Your own program on a virtual GPU.")(run)
 
 
 @app.command(cls=Command, short_help="The known cards and their memory.")

@@ -17,19 +17,22 @@ CONTEXT_SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": 
 def run(
     program: Annotated[
         list[str],
-        typer.Argument(help="SCRIPT or -m MODULE, and its arguments.", show_default=False, metavar="PROGRAM..."),
+        typer.Argument(help="SCRIPT or -m MODULE, and its arguments.", show_default=False, metavar="PROGRAM"),
     ],
-    gpu: Annotated[str, typer.Option(help="Card, for example rtx3090 or a100-80gb; see `gpumem gpus`.")],
-    gpus: Annotated[int, typer.Option(help="How many of it.")] = 1,
+    gpu: Annotated[str, typer.Option(metavar="CARD", help="For example rtx3090 or a100-80gb; see `gpumem gpus`.")],
+    gpus: Annotated[int, typer.Option(metavar="N", help="How many of it.")] = 1,
     budget: Annotated[
-        str | None, typer.Option(help="Memory of each, for the whole process: 24GB (10^9) or 24GiB (2^30).")
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory of each, for the whole process: 24GB (10^9) or 24GiB (2^30)."),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="Size of the CUDA context, if you know it: 500MB.")] = None,
-    report: Annotated[Path | None, typer.Option(help="File for the report as JSON.")] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Of the CUDA context, if you know it: 500MB.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report there, as JSON.")] = None,
     snapshot: Annotated[
-        Path | None, typer.Option(help="File for PyTorch's snapshot, for pytorch.org/memory_viz.")
+        Path | None, typer.Option(metavar="FILE", help="Write PyTorch's snapshot there, for pytorch.org/memory_viz.")
     ] = None,
-    trace: Annotated[int, typer.Option(help="1: failing CUDA calls on stderr, 2: all calls.")] = 0,
+    trace: Annotated[int, typer.Option(metavar="0|1|2", help="1: failing CUDA calls on stderr, 2: all calls.")] = 0,
 ) -> None:
     """Run a Python program on a virtual GPU: real PyTorch, exact memory, no kernels. Linux, CUDA build of PyTorch."""
     from gpumem.virtual import run as run_program
