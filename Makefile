@@ -61,7 +61,7 @@ test-rust: setup ## Unit, property, replay and documentation tests of the core
 	cargo test --workspace --release --locked --quiet
 
 test-python: setup ## pytest: contract, sources, CLI, extraction, parity
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 test-versions: setup ## What traces and checkpoints models, in old versions of torch, each in an environment of 3 GB
 	$(BIN)/python tools/check_versions.py

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpumem import Report
 from gpumem._core import ModelSpec, replay_history
+from gpumem.extraction.keywords import loop_keywords
 from gpumem.extraction.loop_tracer import LoopTracer
 from gpumem.extraction.question import ask
 from gpumem.validation.compare import EQUAL, Difference, differences
@@ -111,13 +112,10 @@ def facts_of(recording: Recording) -> DeviceFacts:
 def loop_spec(case: Case, gpu: str | None) -> ModelSpec:
     """The traced loop of a case, at its batch size and under its plan."""
     model, description = built(case)
-    options: dict[str, Any] = {
-        name: getattr(case, name)
-        for name in ("mode", "precision", "optimizer", "channels_last", "zero_grad", "accumulate", "clip_grad_norm")
-    }
-    chosen = {"criterion": None, "target": None, "step": None, "host_reads": "error", "gpu": gpu}
+    names = ("mode", "precision", "optimizer", "channels_last", "zero_grad", "accumulate", "clip_grad_norm")
+    loop = loop_keywords({"gpu": gpu, **{name: getattr(case, name) for name in names}})
     regions = regions_of(case, model)
-    tracer = LoopTracer(ask(model, description, **options, **chosen), caches=regions is None)
+    tracer = LoopTracer(ask(model, description, **loop), caches=regions is None)
     return tracer.spec((case.batch,), regions)
 
 

@@ -127,6 +127,8 @@ def test_weights_stay_here(session: Session) -> None:
 _SCRIPT = """
 import os, sys, torch, gpumem
 from torch import nn
+# As where it is not installed: with it, definitions travel along and the program is not loaded.
+sys.modules["cloudpickle"] = None
 class Own(nn.Module):
     def __init__(self):
         super().__init__()

@@ -19,12 +19,6 @@ from gpumem.errors import UnknownNameError, VirtualDeviceError
 from gpumem.virtual.environment import Device, environment
 from gpumem.virtual.run_report import RunReport
 
-# No file of the device in the machine's temporary folder afterwards.
-
-
-def _left_behind() -> list[Path]:
-    return list(Path(tempfile.gettempdir()).glob("gpumem-vgpu-*"))
-
 
 def _script(folder: Path, text: str) -> str:
     file = folder / "program.py"
@@ -32,8 +26,10 @@ def _script(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_peaks_are_pytorchs_own_and_survive_a_reset(programs: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    before = _left_behind()
+def test_peaks_are_pytorchs_own_and_survive_a_reset(
+    programs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report = virtual.run([str(programs / "train.py"), "8", "3"], gpu="rtx3090")
     said = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert said["arguments"] == ["8", "3"]
@@ -48,7 +44,8 @@ def test_peaks_are_pytorchs_own_and_survive_a_reset(programs: Path, capfd: pytes
     assert device.device_peak_bytes == device.reserved_peak_bytes + device.context_bytes
     assert (report.outcome, report.exit_code, report.optimizer_steps) == ("finished", 0, 3)
     assert report.launches > 50
-    assert _left_behind() == before
+    # No file of the device is left behind.
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_reads_are_counted_where_the_program_makes_them(programs: Path) -> None:
