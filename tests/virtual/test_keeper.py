@@ -22,7 +22,7 @@ parent = [sys.executable, "-c", f"import subprocess, time; "
           f"print(subprocess.Popen({sleeper!r}, start_new_session=True).pid, flush=True); time.sleep(600)"]
 with environment(Device(gpu="t4"), os.environ) as variables:
     with subprocess.Popen(parent, env=variables, stdout=subprocess.PIPE, text=True) as child:
-        print(variables["TRITON_LIBCUDA_PATH"], child.pid, child.stdout.readline(), flush=True)
+        print(variables["TRITON_LIBCUDA_PATH"], child.pid, child.stdout.readline().strip(), flush=True)
         if sys.argv[1:]:
             child.kill()
         else:
