@@ -123,8 +123,8 @@ def test_ctrl_c_is_the_programs_and_leaves_nothing_behind(tmp_path: Path, progra
     text = """
 import sys, time, torch
 torch.ones(1, device="cuda")
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
     sys.exit(7)

@@ -61,6 +61,7 @@ class Child:
             variables[NESTED] = "1"
             self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpumem-validate-")))
             self._errors = stack.enter_context(tempfile.TemporaryFile())
+            self._said_before_bytes = 0
             self._process = self._start(place, variables, stack)
             stack.callback(self._end)
             self.facts, self.free_bytes = self._hello(place)
@@ -114,6 +115,8 @@ class Child:
         (self._folder / "job").write_bytes(pickle.dumps(package))
         (self._folder / "answer").unlink(missing_ok=True)
         request = {"folder": str(self._folder), "batch": batch, "allowed_bytes": allowed_bytes}
+        # Its size, not a place in it: the process writes where this end stands.
+        self._said_before_bytes = os.fstat(self._errors.fileno()).st_size
         try:
             self._ask(request, seconds)
         except TimeoutError:
@@ -159,11 +162,11 @@ class Child:
         return answer
 
     def _ending(self) -> str:
-        """How the process ended, and the last that it said."""
+        """How the process ended, and the last that it said in this run."""
         code = self._process.returncode
         how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - _TAIL_BYTES))
+        self._errors.seek(max(self._said_before_bytes, size - _TAIL_BYTES))
         said = self._errors.read().decode(errors="replace").strip()
         return f"{how}; it said last:\n{said}" if said else how
 
