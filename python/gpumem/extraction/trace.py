@@ -46,7 +46,8 @@ from gpumem.loop import (
     train_with,
 )
 
-_one_at_a_time = threading.RLock()
+one_at_a_time = threading.RLock()
+"""Held by a running trace, which looks at the process's random generators and changes what `torch.cuda` says."""
 
 
 def _without_devices(choice: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,7 +160,7 @@ class Tracer:
     def _running(self, regions: Mapping[str, str], rec: Recorder | None = None) -> Iterator[tuple[Recorder, nn.Module]]:
         rec = Recorder(HANDLERS, VERIFIED) if rec is None else rec
         rec.allow_host_reads = self._allow_host_reads
-        with _one_at_a_time, _no_collection(), caller_left(), random_state_kept():
+        with one_at_a_time, _no_collection(), caller_left(), random_state_kept():
             model = meta_copy(self._structure)
             layer_index = index_layers(model, rec)
             if regions:

@@ -125,9 +125,12 @@ def _without_input(job: Job) -> dict[str, Any]:
 
 
 def _source(job: Job) -> Source:
+    from gpumem.extraction.trace import one_at_a_time
     from gpumem.sources import from_factory, resolve
 
     given = job.loop.get("input")
-    if isinstance(job.model, str):
-        return resolve(job.model, mode=job.loop.get("mode", "train"), input=given)
-    return from_factory.built(job.model, getattr(job.model, "__qualname__", repr(job.model)), given)
+    # Weights are drawn: in another thread, a trace would take that for random numbers of its own loop.
+    with one_at_a_time:
+        if isinstance(job.model, str):
+            return resolve(job.model, mode=job.loop.get("mode", "train"), input=given)
+        return from_factory.built(job.model, getattr(job.model, "__qualname__", repr(job.model)), given)
