@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -76,17 +77,25 @@ def test_numbers() -> None:
         _numbers("8-16/0", "batch")
 
 
-@pytest.mark.skipif("pyarrow" in sys.modules, reason="pyarrow is there")
-def test_parquet_without_pyarrow(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    try:
-        import pyarrow  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
-    except ModuleNotFoundError:
-        code, _, err = _run(
-            capsys, "sweep", TOWER, "--batch", "8", "--no-cache", "--arrow", str(tmp_path / "t.parquet")
-        )
-        assert code == EXIT_ERROR
-        assert "pip install pyarrow" in err
+def test_parquet_without_pyarrow(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    file = tmp_path / "t.parquet"
+    code, _, err = _run(capsys, "sweep", TOWER, "--batch", "8", "--no-cache", "--arrow", str(file))
+    assert code == EXIT_ERROR
+    assert "pip install pyarrow" in err
+    assert not file.exists()
+
+
+def test_parquet_has_the_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "t.parquet"
+    code, out, _ = _run(capsys, "sweep", TOWER, "--batch", "8,16", "--no-cache", "--arrow", str(file), "--json")
+    assert code == EXIT_FITS
+    read = importlib.import_module("pyarrow.parquet").read_table(file).to_pydict()
+    columns = json.loads(out)["columns"]
+    assert read["batch"] == columns["batch"] == [8, 16]
+    assert read["device_bytes_high"] == columns["device_bytes_high"]
 
 
 def test_the_front_as_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
