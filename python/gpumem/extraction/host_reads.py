@@ -24,6 +24,10 @@ _LIBRARY_FUNCTIONS: dict[tuple[str, str], str] = {
     ("transformers.modeling_utils", "warn_if_padding_and_no_attention_mask"): "decides about a warning",
     ("transformers.modeling_flash_attention_utils", ""): "whether positions restart: they do not",
     ("transformers.models.wav2vec2.modeling_wav2vec2", "_compute_mask_indices"): "lengths of padded inputs",
+    ("transformers.models.longformer.modeling_longformer", "forward"): "no global attention, as without its mask",
+    ("transformers.models.led.modeling_led", "forward"): "no global attention, as without its mask",
+    ("transformers.models.fsmt.modeling_fsmt", "make_padding_mask"): "no padding",
+    ("transformers.models.t5gemma2.modeling_t5gemma2", "forward"): "no token ends an image",
     ("torchvision.models.detection.transform", ""): "image sizes of a batch",
     ("torchvision.models.detection.generalized_rcnn", ""): "checks that boxes are not degenerate",
 }
@@ -42,12 +46,15 @@ def described(op: str) -> str:
     return f"{op} ({_PYTHON_NAMES[op]})" if op in _PYTHON_NAMES else op
 
 
+_BETWEEN = ("gpumem.", "torch._ops", "torch.utils._python_dispatch", "torch.overrides", "torch._tensor")
+
+
 def caller() -> FrameType | None:
-    """The innermost Python frame that does not belong to gpumem's tracing or to PyTorch's dispatch."""
+    """The innermost Python frame that does not belong to gpumem's tracing, PyTorch's dispatch or `Tensor`'s methods."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if not name.startswith(("gpumem.", "torch._ops", "torch.utils._python_dispatch", "torch.overrides")):
+        if not name.startswith(_BETWEEN):
             return frame
         frame = frame.f_back
     return None

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem.errors import DataDependentError
 from gpumem.extraction.host_reads import described, is_harmless, where
+from gpumem.extraction.known_values import FOLLOWED, KnownValues
 from gpumem.extraction.memory_format import is_contiguous
 from gpumem.extraction.operands import CHECKS, one_device
 from gpumem.extraction.overloads import cannot_allocate
@@ -92,6 +93,7 @@ class Recorder(TorchDispatchMode):
         self._verified = verified
         self._checks = dict(CHECKS)
         self._op_index: dict[Any, int] = {}
+        self._known = KnownValues()
         self._live: dict[int, _StorageDeath] = {}
         self._made: set[str] = set()
         self._op = 0
@@ -246,6 +248,15 @@ class Recorder(TorchDispatchMode):
         self._made.add(what)
         return not known
 
+    def known_values(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Host tensor with the values of `tensor`, where a trace knows them; the report says what was assumed."""
+        known = self._known.of(tensor)
+        if known is None:
+            return None
+        if known.assumed is not None:
+            self.note(f"{known.assumed} ({where()})")
+        return known.values.expand(tensor.shape)
+
     def host_read(self, op: str) -> None:
         """A value is read that a trace does not have: the caller answers zero, and the report lists the place.
 
@@ -327,6 +338,7 @@ class Recorder(TorchDispatchMode):
     def _died(self, death: _StorageDeath) -> None:
         # The address is reused at once: forget it before anything else can run.
         self._live.pop(death.key, None)
+        self._known.forget(death.key)
         if self.recording:
             self.events.append(death.index << 2 | FREE)
 
@@ -381,6 +393,8 @@ class Recorder(TorchDispatchMode):
                         self._track(output)
                 elif output is not None:
                     self.requested(output)
+                if func in FOLLOWED:
+                    self._known.follow(func, args, kwargs or {}, output)
                 if self.follows_regions:
                     self.end_call(func, args, kwargs, output)
             finally:

@@ -86,7 +86,7 @@ def cuda_on_meta(rec: Recorder, target: KernelTarget) -> Iterator[None]:
         patched(
             [
                 *cuda_environment(target, clear_casts, rec.note),
-                *host_draws(rec.host_draw),
+                *host_draws(rec.host_draw, rec.note),
                 *host_transfers(rec.host_transfer),
             ]
         ),

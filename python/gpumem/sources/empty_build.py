@@ -15,6 +15,22 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.parameter import UninitializedParameter
+from torch.overrides import TorchFunctionMode
+
+# Constructors compute with tables and schedules, which are smaller; experts of a language model are tens of gigabytes.
+_LARGE_BYTES = 1 << 28
+
+
+class _LargeOnMeta(TorchFunctionMode):
+    """`torch.empty` of a large tensor, which becomes a parameter, needs no place on the host even for a moment."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.empty and kwargs.get("device") is None:
+            on_meta = func(*args, **{**kwargs, "device": "meta", "pin_memory": False})
+            if on_meta.numel() * on_meta.element_size() >= _LARGE_BYTES:
+                return on_meta
+        return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -43,7 +59,7 @@ def build_empty(build: Callable[[], nn.Module]) -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         try:
-            with _meta_parameters():
+            with _meta_parameters(), _LargeOnMeta():
                 return build()
         except (NotImplementedError, RuntimeError):
             # Some constructors mix their parameters with CPU tensors or read them (timm's swinv2_cr and vitamin). A

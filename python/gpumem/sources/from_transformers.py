@@ -116,7 +116,10 @@ def _head(transformers: Any, config: Any) -> tuple[str, Callable[[], nn.Module]]
     for head in _HEADS:
         auto = getattr(transformers, head, None)
         if auto is not None and type(config) in auto._model_mapping:
-            return head, functools.partial(auto.from_config, config)
+            classes = auto._model_mapping[type(config)]
+            # Of several (with and without a teacher's token), `from_config` wants the config to name one.
+            model_class = classes[0] if isinstance(classes, (tuple, list)) else classes
+            return head, functools.partial(model_class._from_config, config)
     raise InputError(
         f"transformers has no model class that {type(config).__name__} alone can build",
         "build it yourself in a function and pass package.module:function",

@@ -128,9 +128,10 @@ def _math(call: Attention, mask: torch.Tensor | None, scale: float | None) -> to
     root = math.sqrt(abs(scale) if scale is not None else 1 / math.sqrt(query.shape[-1]))
     scaled = query * (-root if scale is not None and scale < 0 else root)
     if call.causal:
-        square = torch.ones(scaled.shape[-2], key.shape[-2], dtype=torch.bool, device="meta")
-        mask = _additive(square.tril(), scaled.dtype)
-        del square
+        # The square of ones ends with the call of `tril`, the triangle with that of `_additive`.
+        mask = _additive(
+            torch.ones(scaled.shape[-2], key.shape[-2], dtype=torch.bool, device="meta").tril(), scaled.dtype
+        )
     expanded_key, expanded_value = key, value
     if call.gqa and not query.shape[-3] == key.shape[-3] == value.shape[-3]:
         expanded_key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)

@@ -27,6 +27,15 @@ def masked_fill(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[st
     return func(*args, **kwargs)
 
 
+@handles(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
+def masked_fill_with_tensor(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """CUDA takes the value from the host or the device; the meta kernel wants it where the tensor is."""
+    x, mask, value = args
+    if x.is_meta and not value.is_meta and not value.dim():
+        value = torch.empty((), dtype=value.dtype, device="meta")
+    return func(x, mask, value)
+
+
 @handles(aten.logical_and.default, aten.logical_or.default)
 def logical_combination(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In place where autograd finds the elements that equal the extremum."""

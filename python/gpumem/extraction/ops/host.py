@@ -1,4 +1,4 @@
-"""Reads of values by the host. A trace has no values: zeros are returned and noted, or the recorder refuses."""
+"""Reads of values by the host. Where a trace does not know them, zeros are returned and noted, or it is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.assertions import asserted_value
+from gpumem.extraction.host_reads import where
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder
 
@@ -19,9 +21,16 @@ def local_scalar_dense(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: 
     tensor = args[0]
     if not tensor.is_meta:
         return func(*args)
-    rec.host_read("aten::_local_scalar_dense")
+    known = rec.known_values(tensor)
+    if known is not None:
+        return known.item()
+    asserted = asserted_value()
+    if asserted is None:
+        rec.host_read("aten::_local_scalar_dense")
+    else:
+        rec.note(f"a check of values was taken to pass ({where()})")
     if tensor.dtype == torch.bool:
-        return False
+        return bool(asserted)
     return 0.0 if tensor.is_floating_point() else 0
 
 
@@ -30,6 +39,9 @@ def to_copy(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     """`.to(...)`; a copy to the host is a read of values."""
     device = kwargs.get("device")
     if args[0].is_meta and device is not None and torch.device(device).type == "cpu":
+        known = rec.known_values(args[0])
+        if known is not None:
+            return known.to(kwargs.get("dtype") or args[0].dtype, copy=True)
         rec.host_read("aten::_to_copy")
         return torch.zeros(tuple(args[0].shape), dtype=kwargs.get("dtype") or args[0].dtype)
     return func(*args, **kwargs)
@@ -39,6 +51,9 @@ def to_copy(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
 def copy_(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In-place copy; from the device into a host tensor it is a read of values."""
     if not args[0].is_meta and args[1].is_meta:
+        known = rec.known_values(args[1])
+        if known is not None:
+            return args[0].copy_(known)
         rec.host_read("aten::copy_")
         return args[0].zero_()
     return func(*args, **kwargs)

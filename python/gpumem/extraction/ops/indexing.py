@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gpumem.extraction.ops.engine import called_by_engine, node_name
-from gpumem.extraction.ops.masks import nonzero_scratch
+from gpumem.extraction.ops.masks import nonzero_scratch, set_elements
 from gpumem.extraction.ops.reduction_scratch import reduce_scratch
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder, Temporaries
@@ -34,13 +34,13 @@ def _on_device(rec: Recorder, index: torch.Tensor | None) -> torch.Tensor | None
 
 
 def _expand_masks(rec: Recorder, indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-    """A mask stands for the indices of its nonzero elements, whose number is data: none."""
+    """A mask stands for the indices of its set elements, whose number is data: none, where it is not known."""
     expanded: list[torch.Tensor | None] = []
     for index in indices:
         if index is not None and index.dtype in _MASKS:
-            rec.host_read("aten::nonzero")
+            count = set_elements(rec, index, "aten::nonzero")
             nonzero_scratch(rec, index)
-            expanded += [torch.empty(0, dtype=torch.int64, device="meta") for _ in range(max(1, index.dim()))]
+            expanded += [torch.empty(count, dtype=torch.int64, device="meta") for _ in range(max(1, index.dim()))]
         else:
             expanded.append(index)
     return expanded

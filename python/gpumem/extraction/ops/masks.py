@@ -6,6 +6,7 @@ The positions of set elements are counted and selected by CUB: formula `nonzero`
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,6 +19,15 @@ aten = torch.ops.aten
 _INDEX_BYTES = 8
 
 
+def set_elements(rec: Recorder, mask: torch.Tensor, op: str) -> int:
+    """How many elements of `mask` are set: a read of values by `op`, and none where they are not known."""
+    values = rec.known_values(mask)
+    if values is not None:
+        return int(values.count_nonzero())
+    rec.host_read(op)
+    return 0
+
+
 def nonzero_scratch(rec: Recorder, mask: torch.Tensor) -> None:
     """What finding the set elements of `mask` requests besides their positions, whose number is data."""
     with Temporaries(rec) as tmp:
@@ -27,24 +37,25 @@ def nonzero_scratch(rec: Recorder, mask: torch.Tensor) -> None:
 
 @handles(aten.nonzero.default)
 def nonzero(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The number of rows is data: none."""
+    """The number of rows is data: none, where it is not known."""
     x = args[0]
     if not x.is_meta:
         return func(*args, **kwargs)
-    rec.host_read("aten::nonzero")
+    count = set_elements(rec, x, "aten::nonzero")
     nonzero_scratch(rec, x)
-    return torch.empty((0, x.dim()), dtype=torch.int64, device="meta")
+    return torch.empty((count, x.dim()), dtype=torch.int64, device="meta")
 
 
 @handles(aten.masked_select.default)
 def masked_select(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The number of elements is data: none."""
+    """The number of elements is data: none, where it is not known."""
     x, mask = args
     if not x.is_meta:
         return func(*args, **kwargs)
-    rec.host_read("aten::masked_select")
-    nonzero_scratch(rec, mask.expand(torch.broadcast_shapes(x.shape, mask.shape)))
-    return torch.empty((0,), dtype=x.dtype, device="meta")
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    count = set_elements(rec, mask, "aten::masked_select") * (math.prod(shape) // max(1, mask.numel()))
+    nonzero_scratch(rec, mask.expand(shape))
+    return torch.empty((count,), dtype=x.dtype, device="meta")
 
 
 @handles(aten.masked_scatter.default, aten.masked_scatter_.default)
