@@ -100,10 +100,13 @@ def _device_sources() -> str:
     return _digest(*(file.read_text(encoding="utf-8") for file in files))
 
 
+_LIBRARIES = {"tv": ("torchvision",), "timm": ("timm",), "hf": ("transformers",), "zoo": ("transformers",)}
+
+
 @functools.cache
 def _versions(model_family: str) -> str:
     """Everything but the case that a result depends on."""
-    packages = ["torch", *{"tv": ["torchvision"], "timm": ["timm"], "hf": ["transformers"]}.get(model_family, [])]
+    packages = ["torch", *_LIBRARIES.get(model_family, ())]
     texts = [f"{name} {importlib.metadata.version(name)}" for name in packages]
     texts += [_essence(ROOT / path) for path in _DECIDING]
     from tests.parity.models import source_of_family

@@ -71,6 +71,8 @@ TRANSFORMERS = {
     "videomae": "pixel_values=float32[b, 16, 3, 224, 224], labels=int64[b]",
     "whisper": "input_features=float32[b, 80, 3000], labels=int64[b, 448]",
     "wav2vec2": "input_values=float32[b, 160000], labels=int64[b]",
+    # A configuration that several classes take, with and without the token of a teacher.
+    "deit": IMAGE,
     "audio-spectrogram-transformer": "input_values=float32[b, 1024, 128], labels=int64[b]",
     "clip": "input_ids=int64[b, 77], pixel_values=float32[b, 3, 224, 224], return_loss=True",
 }
@@ -115,6 +117,20 @@ def test_inference_takes_no_labels() -> None:
     assert describe(parse_input(resolve("hf:bert", mode="infer").input)) == "input_ids=int64[b, 512]"
     seq2seq = describe(parse_input(resolve("hf:t5", mode="infer").input))
     assert seq2seq == "input_ids=int64[b, 512], decoder_input_ids=int64[b, 512]"
+
+
+def test_what_is_left_out_of_a_guess_is_said() -> None:
+    assert "without pixel_values" in resolve("hf:llava").assumptions[-1]
+    assert not any("without" in assumption for assumption in resolve("hf:bert").assumptions)
+
+
+def test_experts_larger_than_the_host_are_built() -> None:
+    from transformers import LongcatFlashConfig
+
+    layer = resolve("hf:longcat_flash").model.get_parameter("model.layers.0.mlp.experts.gate_up_proj")
+    config = LongcatFlashConfig()
+    assert layer.is_meta
+    assert layer.shape[0] >= config.n_routed_experts
 
 
 def test_a_shape_replaces_the_guess() -> None:

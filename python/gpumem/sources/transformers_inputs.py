@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _TOKENS_DEFAULT = 512  # A common fine-tuning length; shorter where the model ends earlier.
 _IMAGE_SIZE_DEFAULT = 224  # Convolutional configs state none; the size of ImageNet checkpoints.
 _AUDIO_SAMPLES_DEFAULT = 160_000  # 10 s at the 16 kHz of the speech checkpoints.
+_MODALITIES = ("input_ids", "pixel_values", "pixel_values_videos", "input_features", "input_values")
 _LENGTH_FIELDS = ("max_position_embeddings", "n_positions", "max_target_positions")
 _SCALAR_LABELS = ("SequenceClassification", "ImageClassification", "VideoClassification", "AudioClassification")
 _TOKEN_LABELS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "ForTokenClassification")
@@ -53,8 +54,10 @@ def describe_inputs(model: nn.Module, mode: str, shape: Any) -> tuple[dict[str, 
     elif config.is_encoder_decoder and "decoder_input_ids" in takes:
         inputs["decoder_input_ids"] = (tokens, torch.int64)
     described = ", ".join(f"{name} {value[0]}" for name, value in inputs.items() if isinstance(value, tuple))
+    without = [name for name in _MODALITIES if name in takes and name not in inputs]
+    alone = f"; without {', '.join(without)}: what takes them does not run" if without else ""
     given = "given" if shape is not None else "guessed from the config"
-    return inputs, f"input per sample ({given}): {described}; no padding, so no attention mask"
+    return inputs, f"input per sample ({given}): {described}; no padding, so no attention mask{alone}"
 
 
 def _part(config: Any, name: str) -> Any:

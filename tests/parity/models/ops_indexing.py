@@ -44,6 +44,20 @@ class _Embedded(nn.Module):
         return torch.cat([h, self.table(ids).reshape(h.shape[0], -1, 128)], 1)
 
 
+class _Columns(nn.Module):
+    """Columns of a table of boxes, and an expanded row, looked up in one embedding each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Embedding(50, 128)
+        self.rows = nn.Embedding(50, 128)
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        boxes = torch.zeros(h.shape[0], 6, 4, dtype=torch.long, device=h.device)
+        row = torch.zeros(1, 6, dtype=torch.long, device=h.device).expand(h.shape[0], 6)
+        return torch.cat([h, self.places(boxes[:, :, 1]) + self.places(boxes[:, :, 3]) + self.rows(row)], 1)
+
+
 OPS: dict[str, Op] = {
     "slice": function("tokens", lambda h, x: h[:, 3:40:2]),
     "narrow": function("tokens", lambda h, x: h.narrow(1, 3, 20)),
@@ -95,6 +109,7 @@ OPS: dict[str, Op] = {
     "embedding": module("tokens", lambda: _Embedded(nn.Embedding(50, 128), 5)),
     "embedding_padding": module("tokens", lambda: _Embedded(nn.Embedding(50, 128, padding_idx=0), 5)),
     "embedding_large": module("tokens", lambda: _Embedded(nn.Embedding(5000, 128), 1700)),
+    "embedding_columns": module("tokens", _Columns),
     "embedding_max_norm": module("tokens", lambda: _Embedded(nn.Embedding(50, 128, max_norm=1.0), 5)),
     "embedding_scale_by_freq": module("tokens", lambda: _Embedded(nn.Embedding(50, 128, scale_grad_by_freq=True), 5)),
     "embedding_bag_sum": module("tokens", lambda: _Embedded(nn.EmbeddingBag(50, 128, mode="sum"), 5)),

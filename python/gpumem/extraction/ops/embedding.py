@@ -24,7 +24,7 @@ _POSITION_BYTES = 8
 
 @handles(aten.embedding.default)
 def embedding(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A row per index; indices of several dimensions are flattened, which copies them if they are expanded."""
+    """A row per index; indices of several dimensions are flattened, which copies them where no view can be flat."""
     weight, indices = args[:2]
     if not weight.is_meta:
         return func(*args, **kwargs)
@@ -35,10 +35,15 @@ def embedding(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         )
     output = torch.empty((*indices.shape, *weight.shape[1:]), dtype=weight.dtype, device="meta")
     with Temporaries(rec) as tmp:
-        if indices.dim() > 1:
-            tmp.contiguous(indices)
+        if indices.dim() > 1 and indices.is_meta and not _flattens(indices):
+            tmp.alloc(indices.numel() * indices.element_size())
         rec.requested(output)
     return output
+
+
+def _flattens(indices: torch.Tensor) -> bool:
+    """Whether `reshape(-1)` is a view: one column of a table of boxes is, an expanded row of positions is not."""
+    return bool(indices.reshape(-1).untyped_storage()._cdata == indices.untyped_storage()._cdata)
 
 
 def _sorted_gradient(
@@ -63,9 +68,11 @@ def embedding_dense_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kw
     if not grad.is_meta:
         return func(*args, **kwargs)
     with Temporaries(rec) as tmp:
-        tmp.contiguous(grad)
-        tmp.contiguous(indices)
-        return _sorted_gradient(rec, grad, indices, rows, scale_by_frequency, scale_by_frequency)
+        flat_indices = tmp.contiguous(indices)
+        flat_grad = tmp.contiguous(grad)
+        output = _sorted_gradient(rec, grad, indices, rows, scale_by_frequency, scale_by_frequency)
+        tmp.free(flat_grad, flat_indices)
+    return output
 
 
 @handles(aten.embedding_renorm_.default)
