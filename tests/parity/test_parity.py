@@ -70,7 +70,13 @@ MORE = (
     ("op:sort_long", BF16),
     ("op:spectral_norm", BF16),
     ("op:var_mean", FP32),
+    ("op:embedding_columns", BF16),
+    ("op:mask_from_host", FP32),
     ("op:where_tensor", BF16),
+    ("zoo:rembert", BF16),
+    ("zoo:roformer", FP32),
+    ("zoo:layoutlm", BF16),
+    ("zoo:megatron-bert", INFER_FP32),
 )
 LOOPS: dict[str, tuple[str, LoopConfig, str]] = {
     "channels_last": ("tv:resnet18", LoopConfig(channels_last=True, precision="amp-fp16"), "sgd(momentum=0.9)"),

@@ -44,6 +44,14 @@ class _Embedded(nn.Module):
         return torch.cat([h, self.table(ids).reshape(h.shape[0], -1, 128)], 1)
 
 
+def _masked_rows(h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Rows under a mask made on the host are replaced and read; none, since the virtual GPU counts no set elements."""
+    mask = torch.zeros(h.shape[:2], dtype=torch.bool).to(h.device)
+    h = h.clone()
+    h[mask] = x[0, 0]
+    return h + h[mask].sum(0)
+
+
 class _Columns(nn.Module):
     """Columns of a table of boxes, and an expanded row, looked up in one embedding each."""
 
@@ -109,6 +117,7 @@ OPS: dict[str, Op] = {
     "embedding": module("tokens", lambda: _Embedded(nn.Embedding(50, 128), 5)),
     "embedding_padding": module("tokens", lambda: _Embedded(nn.Embedding(50, 128, padding_idx=0), 5)),
     "embedding_large": module("tokens", lambda: _Embedded(nn.Embedding(5000, 128), 1700)),
+    "mask_from_host": function("tokens", _masked_rows),
     "embedding_columns": module("tokens", _Columns),
     "embedding_max_norm": module("tokens", lambda: _Embedded(nn.Embedding(50, 128, max_norm=1.0), 5)),
     "embedding_scale_by_freq": module("tokens", lambda: _Embedded(nn.Embedding(50, 128, scale_grad_by_freq=True), 5)),
