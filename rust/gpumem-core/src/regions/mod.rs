@@ -18,6 +18,7 @@ mod left;
 mod matching;
 mod neighbours;
 mod pareto;
+mod pieces;
 mod plan;
 mod prepared;
 mod segments;
