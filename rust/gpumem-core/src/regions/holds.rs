@@ -23,8 +23,9 @@ impl End {
         (self.0 >> u32::BITS) as u32
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is asked for")]
     pub(super) const fn doubled(self) -> u32 {
-        (self.0 & u32::MAX as u64) as u32
+        self.0 as u32
     }
 }
 
