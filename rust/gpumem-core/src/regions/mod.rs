@@ -16,6 +16,8 @@ mod holds;
 mod joined;
 mod left;
 mod matching;
+#[cfg(test)]
+mod nearby_tests;
 mod neighbours;
 mod pareto;
 mod pieces;
