@@ -12,8 +12,8 @@ from torch import nn
 import gpumem
 from gpumem.extraction.adamw_8bit import AdamW8bit
 
-# Peaks of `gpumem.loop` with `bitsandbytes.optim.AdamW8bit` (0.50.2, libbitsandbytes_cuda130) on the virtual a100-80gb with
-# torch 2.14.1+cu130: requested, allocated, reserved. All requests were as predicted, in order (2,346 and 3,857).
+# Peaks of `gpumem.loop` with `bitsandbytes.optim.AdamW8bit` (0.50.2, libbitsandbytes_cuda130) on the virtual a100-80gb
+# with torch 2.14.1+cu130: requested, allocated, reserved. All requests were as predicted, in order (2,346 and 3,857).
 RECORDED: list[tuple[str, dict[str, Any], tuple[int, int, int]]] = [
     ("mobilenet_v3_small", {"precision": "bf16"}, (96_459_996, 99_065_856, 111_149_056)),
     ("vit_b_16", {"precision": "amp-bf16", "step_in_backward": True}, (1_279_281_504, 1_298_456_576, 1_396_703_232)),

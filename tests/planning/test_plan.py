@@ -208,7 +208,7 @@ class TestRefused:
 
     def test_states_in_8_bits_are_tried(self) -> None:
         model = nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(4)))
-        target = {"gpu": "rtx3090", "context": 0, "budget": 90 * MIB}
+        target: dict[str, Any] = {**TARGET, "budget": 90 * MIB}
         with pytest.raises(DoesNotFitError) as caught:
             gpumem.plan(model, (1000,), batch=4, optimizer="adamw", **target)
         assert "optimizer bitsandbytes.optim.AdamW8bit: fits" in caught.value.hint
