@@ -1,11 +1,11 @@
 """AdamW with 8-bit states, as bitsandbytes requests its memory; nothing is computed.
 
 Read in bitsandbytes 0.50.2, `optim/optimizer.py` (`Optimizer2State.init_state`, `update_step`), and compared with it,
-run unmodified on the virtual GPU (`tests/extract/test_adamw_8bit.py`): each parameter of at least 4,096 elements has two
-states of a byte per element and, for each state, a float32 scale for every 256 elements (2,048 in older versions); two
-tables of 256 float32 are shared. Smaller parameters have two states in float32. The kernel works in place. Parameters
-and gradients that are not contiguous are copied. With `channels_last` the order of these copies is not bitsandbytes': in
-ResNet-18 requested and reserved peaks were equal, the allocated peak 64 KiB less.
+run unmodified on the virtual GPU (`tests/extract/test_adamw_8bit.py`): each parameter of at least 4,096 elements has
+two states of a byte per element and, for each state, a float32 scale for every 256 elements (2,048 in older versions);
+two tables of 256 float32 are shared. Smaller parameters have two states in float32. The kernel works in place.
+Parameters and gradients that are not contiguous are copied. With `channels_last` the order of these copies is not
+bitsandbytes': in ResNet-18 requested and reserved peaks were equal, the allocated peak 64 KiB less.
 """
 
 from __future__ import annotations
