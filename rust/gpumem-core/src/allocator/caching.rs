@@ -304,3 +304,51 @@ impl Allocator {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Requests of so many KiB, and frees of one of those that are there.
+    fn calls() -> impl Strategy<Value = Vec<(bool, u64, prop::sample::Index)>> {
+        prop::collection::vec((any::<bool>(), 1_u64..40_000, any::<prop::sample::Index>()), 1..120)
+    }
+
+    fn settings() -> impl Strategy<Value = AllocConf> {
+        let texts = ["", "max_split_size_mb:30", "expandable_segments:True", "roundup_power2_divisions:4"];
+        prop::sample::select(texts.to_vec()).prop_map(|text| text.parse().unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn without_block_statistics_all_else_is_the_same(calls in calls(), conf in settings(), capacity_mib in 50_u64..400) {
+            let driver = Driver::new(capacity_mib << 20, capacity_mib << 20);
+            let mut counting = Allocator::new(&conf, driver.clone());
+            let mut silent = Allocator::new(&conf, driver).without_block_statistics();
+            let mut held: Vec<(BlockId, BlockId)> = Vec::new();
+            for (is_free, kib, which) in calls {
+                if is_free && !held.is_empty() {
+                    let (one, other) = held.swap_remove(which.index(held.len()));
+                    counting.free(one);
+                    silent.free(other);
+                } else {
+                    match (counting.alloc(kib << 10, StreamId(0)), silent.alloc(kib << 10, StreamId(0))) {
+                        (Ok(one), Ok(other)) => held.push((one, other)),
+                        (Err(_), Err(_)) => {}
+                        (one, other) => prop_assert!(false, "{:?} and {:?}", one, other),
+                    }
+                }
+                prop_assert_eq!(counting.stats().reserved_bytes, silent.stats().reserved_bytes);
+                prop_assert_eq!(counting.stats().num_alloc_retries, silent.stats().num_alloc_retries);
+            }
+            for (one, other) in held {
+                prop_assert_eq!(counting.address(one), silent.address(other));
+                prop_assert_eq!(counting.block_bytes(one), silent.block_bytes(other));
+            }
+            prop_assert_eq!(silent.stats().allocated_bytes.all.peak, 0);
+        }
+    }
+}
