@@ -206,6 +206,16 @@ class TestRefused:
         assert caught.value.smallest_bytes > 8 * MIB
         assert "batch 32: does not fit" in caught.value.hint
 
+    def test_states_in_8_bits_are_tried(self) -> None:
+        model = nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(4)))
+        target: dict[str, Any] = {**TARGET, "budget": 90 * MIB}
+        with pytest.raises(DoesNotFitError) as caught:
+            gpumem.plan(model, (1000,), batch=4, optimizer="adamw", **target)
+        assert "optimizer bitsandbytes.optim.AdamW8bit: fits" in caught.value.hint
+        with pytest.raises(DoesNotFitError) as caught:
+            gpumem.plan(model, (1000,), batch=4, optimizer="adamw", channels_last=True, **target)
+        assert "AdamW8bit" not in caught.value.hint
+
     def test_nothing_fits_two_samples(self) -> None:
         with pytest.raises(DoesNotFitError) as caught:
             gpumem.plan(Tower(), SAMPLE, batch=2, budget=1 * MIB, **TARGET)

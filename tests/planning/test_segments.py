@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpumem.checkpointing import candidate_regions, candidate_segments
+from gpumem.checkpointing import called_one_by_one, candidate_regions, candidate_segments
 from gpumem.errors import SpecError
 from gpumem.extraction.keywords import loop_keywords
 from gpumem.planning.loops import PlannedLoop
@@ -50,6 +50,24 @@ def _segments(planned: PlannedLoop) -> list[tuple[int, range]]:
             if name.startswith("segments") and segment[0] == region and len(segment) > 1:
                 found.append((number, segment))
     return found
+
+
+def test_blocks_that_a_loop_calls_are_no_segment_and_the_plan_says_so(chain: PlannedLoop) -> None:
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stages = nn.ModuleList(nn.Sequential(Tower((64,) * 2), Tower((64,) * 2)) for _ in range(2))
+
+    def apart(model: nn.Module) -> list[str]:
+        return called_one_by_one(model, [region.name for region in candidate_regions(model)])
+
+    assert apart(Tower()) == ["blocks"]
+    assert apart(_Chain((64,) * 4)) == []
+    assert apart(nn.Sequential(Tower(), Tower())) == ["0.blocks", "1.blocks"]
+    assert "stages" in apart(Nested())
+    planned = PlannedLoop(Tower(), (16, 64), (2,), loop_keywords({"optimizer": "sgd"}))
+    assert [note for note in planned.notes if "blocks as one segment" in note]
+    assert not [note for note in chain.notes if "as one segment" in note]
 
 
 def test_segments_are_runs_of_a_sequence_and_modules_around_blocks() -> None:

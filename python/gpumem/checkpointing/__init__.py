@@ -19,7 +19,7 @@ from gpumem.lazy import on_first_use
 if TYPE_CHECKING:
     from gpumem.checkpointing.apply import Applied, applied_regions, apply_regions, undo_regions
     from gpumem.checkpointing.candidates import Candidates, Region, candidate_regions
-    from gpumem.checkpointing.segments import candidate_segments
+    from gpumem.checkpointing.segments import called_one_by_one, candidate_segments
     from gpumem.checkpointing.structure import check_fingerprint, fingerprint, first_difference
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Region",
     "applied_regions",
     "apply_regions",
+    "called_one_by_one",
     "candidate_regions",
     "candidate_segments",
     "check_fingerprint",
@@ -46,6 +47,7 @@ __getattr__ = on_first_use(
         "Region": "candidates",
         "applied_regions": "apply",
         "apply_regions": "apply",
+        "called_one_by_one": "segments",
         "candidate_regions": "candidates",
         "candidate_segments": "segments",
         "check_fingerprint": "structure",

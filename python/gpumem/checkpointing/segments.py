@@ -46,6 +46,21 @@ def candidate_segments(model: nn.Module, regions: Sequence[str]) -> dict[str, tu
     return {name: row for row, name in sorted(found.items())}
 
 
+def called_one_by_one(model: nn.Module, regions: Sequence[str]) -> list[str]:
+    """Paths of the lists of which several members hold regions: no segment can cover two of them.
+
+    Args:
+        model: The model.
+        regions: Names of disjoint regions.
+    """
+
+    def members(path: str, module: nn.Module) -> int:
+        return sum(bool(_of_member(path, member, regions)) for member in module._modules)
+
+    named = model.named_modules()
+    return [path for path, module in named if isinstance(module, nn.ModuleList) and members(path, module) > 1]
+
+
 def _inside(path: str, regions: Sequence[str]) -> list[int]:
     """Numbers of the regions below a module."""
     prefix = f"{path}." if path else ""

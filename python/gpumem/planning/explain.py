@@ -9,6 +9,7 @@ from torch import nn
 
 from gpumem.checkpointing import candidate_regions
 from gpumem.errors import DoesNotFitError, GpumemError
+from gpumem.extraction.adamw_8bit import AdamW8bit
 from gpumem.extraction.structural import meta_copy
 from gpumem.planning.loops import PlannedLoop
 from gpumem.units import format_bytes
@@ -16,8 +17,13 @@ from gpumem.units import format_bytes
 if TYPE_CHECKING:
     from gpumem.planning.axes import Axes
 
-# Optimizers that keep less per parameter, from the most on: two moments, one, a factored one, none.
-_LIGHTER_OPTIMIZERS = ("sgd(momentum=0.9)", "adafactor", "sgd")
+# Optimizers that keep less per parameter: two moments in 8 bits, one moment, a factored one, none.
+_LIGHTER_OPTIMIZERS: dict[str, Any] = {
+    "bitsandbytes.optim.AdamW8bit": AdamW8bit,
+    "sgd(momentum=0.9)": ("sgd", {"momentum": 0.9}),
+    "adafactor": "adafactor",
+    "sgd": "sgd",
+}
 
 
 def does_not_fit(
@@ -80,8 +86,10 @@ def _changes(
     for precision in lower:
         if precision != loop["precision"]:
             yield f"precision {precision}", {"precision": precision}, batch, model
-    for name in _LIGHTER_OPTIMIZERS:
-        yield f"optimizer {name}", {"optimizer": _optimizer(name)}, batch, model
+    for name, optimizer in _LIGHTER_OPTIMIZERS.items():
+        # With channels_last bitsandbytes makes copies whose order was not found out.
+        if optimizer is not AdamW8bit or not loop["channels_last"]:
+            yield f"optimizer {name}", {"optimizer": optimizer}, batch, model
     frozen = _half_frozen(model)
     if frozen is not None:
         yield f"freezing the first {frozen[1]} blocks", {}, batch, frozen[0]
@@ -96,11 +104,3 @@ def _half_frozen(model: nn.Module) -> tuple[nn.Module, int] | None:
     for name in names[: len(names) // 2]:
         copy.get_submodule(name).requires_grad_(False)
     return copy, len(names) // 2
-
-
-def _optimizer(text: str) -> Any:
-    name, _, arguments = text.partition("(")
-    if not arguments:
-        return name
-    key, _, value = arguments.rstrip(")").partition("=")
-    return name, {key: float(value)}

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from gpumem._core import ModelSpec, RegionSpace
-from gpumem.checkpointing import applied_regions, candidate_regions, candidate_segments
+from gpumem.checkpointing import applied_regions, called_one_by_one, candidate_regions, candidate_segments
 from gpumem.checkpointing.options import CHECKPOINT
 from gpumem.checkpointing.places import check_unwrapped
 from gpumem.errors import GpumemError, RegionError, SpecError
@@ -118,6 +118,11 @@ class PlannedLoop:
         for wanted in others if paths else ():
             consider(wanted)
         if segments and [variant.name for variant in kept[1:2]] == [CHECKPOINT]:
+            if apart := called_one_by_one(model, paths):
+                self.notes.append(
+                    f"not considered: several members of {', '.join(apart)} as one segment (as checkpoint_sequential "
+                    "has them), since the model's own loop calls them one by one"
+                )
             for number, chosen in enumerate(self._wanted_segments(model, space, batches[-1]), 1):
                 consider(segments_variant(number, chosen))
         return space, kept

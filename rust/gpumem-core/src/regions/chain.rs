@@ -13,9 +13,10 @@ use crate::regions::space::RegionSpace;
 use crate::regions::trial::{Moment, Trials};
 
 /// A chain and what its options stand for.
+#[derive(Debug)]
 pub(super) struct RegionChain {
     /// Regions of the space, those that are never run included.
-    regions: usize,
+    pub(super) regions: usize,
     pub(super) chain: Chain,
     /// Regions in the order of the chain.
     pub(super) order: Vec<usize>,

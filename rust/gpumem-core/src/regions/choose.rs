@@ -33,6 +33,8 @@ const LEAST_PEAK_PLANS: usize = 4;
 const SLACK_SHARE: u64 = 32;
 /// Below so many actions a thread costs more than it saves.
 const ACTIONS_OF_A_THREAD: usize = 1 << 12;
+/// Plans that are played side by side, one on each of two threads, before the first is asked about.
+const SIDE_BY_SIDE: usize = 2;
 
 /// A plan that fits.
 #[derive(Clone)]
@@ -49,14 +51,38 @@ pub(super) struct Chooser<'a> {
     /// One for each order of a plan's options.
     trials: [Trials<'a>; 2],
     capacity_bytes: u64,
-    /// The order in which each plan that was asked about fits, if it does.
-    known: BTreeMap<Vec<usize>, Option<Vec<usize>>>,
+    /// What came of each plan that was played.
+    known: BTreeMap<Vec<usize>, Known>,
+    /// Plays of plans that were asked about. Others were played on the chance that they will be, which changes no answer.
+    counted: usize,
+}
+
+/// What came of a plan.
+#[derive(Clone)]
+struct Known {
+    /// The order in which it fits, if it does.
+    fitting: Option<Vec<usize>>,
+    /// Plays that are still to be counted.
+    plays: usize,
+}
+
+/// How a search through plans ended.
+enum Ended {
+    Found(Chosen),
+    AllTried,
+    Stopped,
+}
+
+impl Ended {
+    fn found(self) -> Option<Chosen> {
+        if let Self::Found(chosen) = self { Some(chosen) } else { None }
+    }
 }
 
 impl<'a> Chooser<'a> {
     pub(super) fn new(chain: &'a RegionChain, trials: Trials<'a>) -> Self {
         let capacity_bytes = trials.capacity_bytes();
-        Self { chain, trials: [trials.another(), trials], capacity_bytes, known: BTreeMap::new() }
+        Self { chain, trials: [trials.another(), trials], capacity_bytes, known: BTreeMap::new(), counted: 0 }
     }
 
     /// Plans that were played.
@@ -78,40 +104,92 @@ impl<'a> Chooser<'a> {
         self.capacity_bytes.saturating_add(self.capacity_bytes / SLACK_SHARE)
     }
 
+    /// Whether there is enough to play for two threads.
+    fn is_parallel(&self) -> bool {
+        self.actions() >= ACTIONS_OF_A_THREAD
+    }
+
     /// The choice with which a plan gets through: as it is, or with the options of alike regions mixed evenly, which
     /// costs the same and leaves other gaps between blocks.
     fn fitting(&mut self, solution: &Solution) -> Option<Vec<usize>> {
-        let choice = self.chain.choice(solution);
-        if let Some(known) = self.known.get(&choice) {
-            return known.clone();
+        if solution.peak_bytes > self.near_bytes() {
+            return None;
         }
-        let mixed = self.chain.mixed(&choice);
-        let fitting = if solution.peak_bytes > self.near_bytes() {
-            None
-        } else if mixed == choice {
-            self.trials[0].fits(&choice).then(|| choice.clone())
-        } else {
-            self.first_fitting([&choice, &mixed]).cloned()
-        };
-        self.known.insert(choice, fitting.clone());
-        fitting
+        let choice = self.chain.choice(solution);
+        if !self.known.contains_key(&choice) {
+            let known = if self.is_parallel() {
+                self.play_orders_side_by_side(&choice)
+            } else {
+                play_orders(self.chain, &mut self.trials[0], &choice)
+            };
+            self.known.insert(choice.clone(), known);
+        }
+        let known = self.known.get_mut(&choice)?;
+        self.counted += std::mem::take(&mut known.plays);
+        known.fitting.clone()
     }
 
-    fn first_fitting<'c>(&mut self, choices: [&'c Vec<usize>; 2]) -> Option<&'c Vec<usize>> {
-        let in_parallel = self.actions() >= ACTIONS_OF_A_THREAD;
+    /// Plays a plan in both orders of its options, each on a thread of its own.
+    fn play_orders_side_by_side(&mut self, choice: &[usize]) -> Known {
+        let mixed = self.chain.mixed(choice);
         let [first, second] = &mut self.trials;
-        if !in_parallel {
-            return if first.fits(choices[0]) {
-                Some(choices[0])
-            } else {
-                second.fits(choices[1]).then_some(choices[1])
-            };
+        if mixed == choice {
+            return Known { fitting: first.fits(choice).then(|| choice.to_vec()), plays: 1 };
         }
-        let fit = thread::scope(|scope| {
-            let other = scope.spawn(|| second.fits(choices[1]));
-            [first.fits(choices[0]), other.join().unwrap_or(false)]
+        let [fits, mixed_fits] = thread::scope(|scope| {
+            let other = scope.spawn(|| second.fits(&mixed));
+            [first.fits(choice), other.join().unwrap_or(false)]
         });
-        choices.into_iter().zip(fit).find_map(|(choice, fits)| fits.then_some(choice))
+        let fitting = if fits { Some(choice.to_vec()) } else { mixed_fits.then_some(mixed) };
+        Known { fitting, plays: 2 }
+    }
+
+    /// Plays those of some plans that were not played yet, on two threads.
+    fn play_side_by_side(&mut self, solutions: &[Solution]) {
+        let near_bytes = self.near_bytes();
+        let near = solutions.iter().filter(|solution| solution.peak_bytes <= near_bytes);
+        let mut choices: Vec<Vec<usize>> = near.map(|solution| self.chain.choice(solution)).collect();
+        choices.retain(|choice| !self.known.contains_key(choice));
+        if choices.len() < 2 {
+            return;
+        }
+        let chain = self.chain;
+        let [first, second] = &mut self.trials;
+        let (own, others) = choices.split_at(choices.len() / 2);
+        let play = |trials: &mut Trials<'_>, choices: &[Vec<usize>]| -> Vec<Known> {
+            choices.iter().map(|choice| play_orders(chain, trials, choice)).collect()
+        };
+        let [own, others] = thread::scope(|scope| {
+            let others = scope.spawn(|| play(second, others));
+            [play(first, own), others.join().unwrap_or_default()]
+        });
+        self.known.extend(choices.into_iter().zip(own.into_iter().chain(others)));
+    }
+
+    /// The first of these plans that fits, for so many plays.
+    fn first_of(&mut self, mut solutions: impl Iterator<Item = Solution>, plays: usize) -> Ended {
+        if plays == 0 {
+            return Ended::Stopped;
+        }
+        let before = self.counted;
+        let at_a_time = if self.is_parallel() { SIDE_BY_SIDE } else { 1 };
+        let mut seen = 0;
+        loop {
+            let next: Vec<Solution> = solutions.by_ref().take(at_a_time).collect();
+            if next.is_empty() {
+                return Ended::AllTried;
+            }
+            self.play_side_by_side(&next);
+            for solution in next {
+                if self.counted - before >= plays || seen / PLANS_PER_PLAY >= plays {
+                    return Ended::Stopped;
+                }
+                seen += 1;
+                if let Some(chosen) = self.chosen(&solution) {
+                    return Ended::Found(chosen);
+                }
+            }
+        }
     }
 
     /// The cheapest plan that fits.
@@ -164,20 +242,12 @@ impl<'a> Chooser<'a> {
         permutations: Permutations,
         plays: usize,
     ) -> (Option<Chosen>, bool) {
-        if plays == 0 {
-            return (None, false);
-        }
         let cheaper = in_cost_order(&self.chain.chain, near_bytes, permutations);
-        let before = self.played();
-        for (seen, solution) in cheaper.take_while(|solution| solution.cost < most).enumerate() {
-            if self.played() - before >= plays || seen / PLANS_PER_PLAY >= plays {
-                return (None, false);
-            }
-            if let Some(chosen) = self.chosen(&solution) {
-                return (Some(chosen), true);
-            }
+        match self.first_of(cheaper.take_while(|solution| solution.cost < most), plays) {
+            Ended::Found(chosen) => (Some(chosen), true),
+            Ended::AllTried => (None, true),
+            Ended::Stopped => (None, false),
         }
-        (None, true)
     }
 
     /// The cheapest plan of the front that fits, by bisection: along the front costs fall and bytes rise.
@@ -215,7 +285,8 @@ impl<'a> Chooser<'a> {
             .map(|(index, _)| index)
             .collect();
         let stride = open.len().div_ceil(plays.max(1)).max(1);
-        open.into_iter().rev().step_by(stride).find_map(|index| self.chosen(&front.solution(index)?))
+        let solutions = open.into_iter().rev().step_by(stride).filter_map(|index| front.solution(index));
+        self.first_of(solutions, usize::MAX).found()
     }
 
     /// The first of the plans with a pattern cheaper than `most` that fits, from the cheapest on; of many, some.
@@ -228,24 +299,17 @@ impl<'a> Chooser<'a> {
         open.sort_by(|a, b| (a.cost, a.peak_bytes, &a.choices).cmp(&(b.cost, b.peak_bytes, &b.choices)));
         open.dedup_by(|a, b| a.choices == b.choices);
         let stride = open.len().div_ceil(plays).max(1);
-        open.iter().step_by(stride).find_map(|solution| self.chosen(solution))
+        self.first_of(open.into_iter().step_by(stride), usize::MAX).found()
     }
 
     /// From neighbour to cheaper neighbour that fits, for so many plays.
     fn next_to(&mut self, found: Option<Chosen>, plays: usize) -> Option<Chosen> {
         let mut here = found?;
-        let last = self.played().saturating_add(plays.saturating_mul(self.trials.len()));
-        'from_here: while self.played() < last {
-            for solution in cheaper_neighbours(self.chain, &here.choice, self.near_bytes()) {
-                if self.played() >= last {
-                    break;
-                }
-                if let Some(better) = self.chosen(&solution) {
-                    here = better;
-                    continue 'from_here;
-                }
-            }
-            break;
+        let last = self.counted.saturating_add(plays.saturating_mul(self.trials.len()));
+        while let Some(left) = last.checked_sub(self.counted).filter(|&left| left > 0) {
+            let neighbours = cheaper_neighbours(self.chain, &here.choice, self.near_bytes());
+            let Ended::Found(better) = self.first_of(neighbours.into_iter(), left) else { break };
+            here = better;
         }
         Some(here)
     }
@@ -264,4 +328,15 @@ impl<'a> Chooser<'a> {
 /// Plans of least peak, the cheapest first.
 fn least(front: &ParetoFront<'_>) -> Vec<Solution> {
     (0..front.len().min(LEAST_PEAK_PLANS)).rev().filter_map(|index| front.solution(index)).collect()
+}
+
+/// Plays a plan as it is and, where it does not fit so, with the options of alike regions mixed.
+fn play_orders(chain: &RegionChain, trials: &mut Trials<'_>, choice: &[usize]) -> Known {
+    let before = trials.played;
+    let fitting = if trials.fits(choice) {
+        Some(choice.to_vec())
+    } else {
+        Some(chain.mixed(choice)).filter(|mixed| mixed != choice && trials.fits(mixed))
+    };
+    Known { fitting, plays: trials.played - before }
 }

@@ -6,8 +6,28 @@ use crate::regions::matching::{Matching, NONE};
 use crate::regions::prepared::index;
 use crate::spec::Event;
 
-/// Where a hold ends: run (of all steps in a row), and twice the event, plus one after the event itself.
-pub(super) type End = (u32, u32);
+/// Where a hold ends: run (of all steps in a row), and twice the event, plus one after the event itself. In one number,
+/// since they are compared more often than anything else here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct End(u64);
+
+impl End {
+    /// Before everything: nobody holds it.
+    pub(super) const NEVER: Self = Self(0);
+
+    pub(super) const fn new(run: u32, doubled: u32) -> Self {
+        Self(((run as u64) << u32::BITS) | doubled as u64)
+    }
+
+    pub(super) const fn run(self) -> u32 {
+        (self.0 >> u32::BITS) as u32
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is asked for")]
+    pub(super) const fn doubled(self) -> u32 {
+        self.0 as u32
+    }
+}
 
 /// The last moment at which each holder lets go of each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,15 +39,9 @@ pub(super) struct Holders {
     /// Per variant and key, whether it frees it.
     freed_by: Vec<Vec<bool>>,
     /// Per key, until when it is held whatever the plan.
-    sure: Vec<Option<End>>,
-}
-
-/// Where keys end under a choice. Kept, and filled again for the next.
-#[derive(Default)]
-pub(super) struct Ends {
-    /// In the order in which they come.
-    pub(super) found: Vec<(End, u32)>,
-    last: Vec<Option<End>>,
+    sure: Vec<End>,
+    /// Per variant, where keys may end in the runs that are joined from it, in order.
+    possible: Vec<Vec<(End, u32)>>,
 }
 
 impl Holders {
@@ -39,7 +53,7 @@ impl Holders {
             let mut flat = 0;
             for (step, runs) in variant.steps.iter().enumerate() {
                 for (place, run) in runs.iter().enumerate() {
-                    let end = |doubled: usize| -> Result<End, Error> { Ok((index(flat)?, index(doubled)?)) };
+                    let end = |doubled: usize| -> Result<End, Error> { Ok(End::new(index(flat)?, index(doubled)?)) };
                     for &(at, key) in &matching.held_outside[number][step][place] {
                         outside[number].push((key, end(2 * at)?));
                     }
@@ -59,19 +73,25 @@ impl Holders {
             }
         }
         of_region.iter_mut().flatten().chain(&mut outside).for_each(keep_last);
-        let mut sure = vec![None; matching.keys()];
+        let mut sure = vec![End::NEVER; matching.keys()];
         // Variant 0 is always consulted for what is held outside regions.
         raise(&mut sure, &outside[0]);
         for (held, allowed) in of_region.iter().zip(&matching.allowed) {
             let allowed = allowed.iter().filter(|&&allowed| allowed).count();
             raise(&mut sure, &in_all(held, allowed));
         }
-        Ok(Self { of_region, outside, freed_by: matching.is_freed.clone(), sure })
+        let of_variant = |number: usize| {
+            // What is outside regions runs as in variant 0.
+            let outside = if number == 0 { &outside[..] } else { &[] };
+            in_order(of_region.iter().map(|held| &held[number]).chain(outside))
+        };
+        let possible = (0..variants.len()).map(of_variant).collect();
+        Ok(Self { of_region, outside, freed_by: matching.is_freed.clone(), sure, possible })
     }
 
     /// Whether a key is held when run `number` begins, whatever the plan.
     pub(super) fn is_sure_at(&self, key: usize, number: u32) -> bool {
-        self.sure[key].is_some_and(|(run, _)| run >= number)
+        self.sure[key] != End::NEVER && self.sure[key].run() >= number
     }
 
     /// Keys that a region holds in a variant, and until when.
@@ -79,37 +99,47 @@ impl Holders {
         &self.of_region[region][variant]
     }
 
-    /// Works out where keys end.
-    pub(super) fn ends(&self, choice: &[usize], Ends { found, last }: &mut Ends) {
-        let keys = self.freed_by.first().map_or(0, Vec::len);
+    /// Where keys may end in the runs that are joined from a variant, in order.
+    pub(super) fn possible(&self, variant: usize) -> &[(End, u32)] {
+        &self.possible[variant]
+    }
+
+    /// Whether any of these variants frees a key: what none frees is never freed.
+    pub(super) fn is_freed(&self, key: usize, variants: &[usize]) -> bool {
+        variants.iter().any(|&variant| self.freed_by[variant][key])
+    }
+
+    /// Works out until when each key is held under a choice, and which variants have a part in that.
+    pub(super) fn last(&self, choice: &[usize], last: &mut Vec<End>, used: &mut Vec<usize>) {
         last.clear();
-        last.resize(keys, None);
-        let mut used = vec![false; self.outside.len()];
-        used[0] = true;
+        last.resize(self.sure.len(), End::NEVER);
+        let mut is_used = vec![false; self.outside.len()];
+        is_used[0] = true;
         for (region, &variant) in choice.iter().enumerate() {
-            used[variant] = true;
+            is_used[variant] = true;
             raise(last, &self.of_region[region][variant]);
         }
-        let used: Vec<usize> = (0..used.len()).filter(|&variant| used[variant]).collect();
-        for &variant in &used {
+        used.clear();
+        used.extend((0..is_used.len()).filter(|&variant| is_used[variant]));
+        for &variant in &*used {
             raise(last, &self.outside[variant]);
         }
-        found.clear();
-        for (key, end) in (0_u32..).zip(&*last) {
-            if let Some(end) = *end {
-                if used.iter().any(|&variant| self.freed_by[variant][key as usize]) {
-                    found.push((end, key));
-                }
-            }
-        }
-        found.sort_unstable();
     }
 }
 
-fn raise(ends: &mut [Option<End>], held: &[(u32, End)]) {
+fn raise(ends: &mut [End], held: &[(u32, End)]) {
     for &(key, end) in held {
-        ends[key as usize] = ends[key as usize].max(Some(end));
+        let last = &mut ends[key as usize];
+        *last = end.max(*last);
     }
+}
+
+/// Ends, each once.
+fn in_order<'a>(held: impl Iterator<Item = &'a Vec<(u32, End)>>) -> Vec<(End, u32)> {
+    let mut ends: Vec<(End, u32)> = held.flatten().map(|&(key, end)| (end, key)).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
 }
 
 /// Keys that a region holds in every of its `allowed` variants, and until when at least.

@@ -37,9 +37,9 @@ pub(super) fn left_bytes(prepared: &Prepared<'_>, order: &[usize]) -> Vec<Vec<u6
     for own in [true, false] {
         for (place, &region) in order.iter().enumerate() {
             for variant in 0..variants {
-                for &(key, (run, _)) in holders.of(region, variant) {
+                for &(key, end) in holders.of(region, variant) {
                     let key = key as usize;
-                    let is_left = run >= behind[place] && !holders.is_sure_at(key, behind[place]);
+                    let is_left = end.run() >= behind[place] && !holders.is_sure_at(key, behind[place]);
                     if is_left && owner[key] == NOBODY && (!own || keys.place[key] == place) {
                         owner[key] = place;
                     }
@@ -49,9 +49,9 @@ pub(super) fn left_bytes(prepared: &Prepared<'_>, order: &[usize]) -> Vec<Vec<u6
     }
     for (place, &region) in order.iter().enumerate() {
         for (variant, left) in left.iter_mut().enumerate() {
-            for &(key, (run, _)) in holders.of(region, variant) {
+            for &(key, end) in holders.of(region, variant) {
                 let key = key as usize;
-                if owner[key] == place && run >= behind[place] && !holders.is_sure_at(key, behind[place]) {
+                if owner[key] == place && end.run() >= behind[place] && !holders.is_sure_at(key, behind[place]) {
                     left[place] += keys.bytes[key];
                 }
             }

@@ -16,8 +16,11 @@ mod holds;
 mod joined;
 mod left;
 mod matching;
+#[cfg(test)]
+mod nearby_tests;
 mod neighbours;
 mod pareto;
+mod pieces;
 mod plan;
 mod prepared;
 mod segments;

@@ -13,6 +13,7 @@ use crate::formula::{self, Stages, Step};
 use crate::poly::Poly;
 use crate::regions::cut::{Run, Variant};
 use crate::regions::matching::NONE;
+use crate::regions::pieces::Pieces;
 use crate::regions::space::RegionSpace;
 use crate::regions::splice::CUBLAS_WORKSPACE;
 use crate::spec::{Category, Event, Origin};
@@ -52,6 +53,8 @@ pub(super) struct Prepared<'a> {
     pub(super) step_begins: Vec<usize>,
     /// Per variant and run; empty where the variant's run is never joined. Frees of keys are not among them.
     pub(super) acts: Vec<Vec<Vec<Act>>>,
+    /// Where these runs are interrupted.
+    pub(super) pieces: Pieces,
     /// Places that are keys; they come first.
     pub(super) keys: usize,
     pub(super) places: usize,
@@ -76,6 +79,7 @@ impl<'a> Prepared<'a> {
             runs,
             step_begins,
             acts: Vec::with_capacity(space.variants.len()),
+            pieces: Pieces::default(),
             keys,
             places: keys + own,
             workspaces: 0,
@@ -96,6 +100,7 @@ impl<'a> Prepared<'a> {
             prepared.acts.push(acts);
         }
         prepared.workspaces = shared.workspaces.len();
+        prepared.pieces = Pieces::new(space, &prepared.acts, keys)?;
         Ok(prepared)
     }
 

@@ -173,6 +173,7 @@ impl<'a> Group<'a> {
             runs: first.runs.clone(),
             step_begins: first.step_begins.clone(),
             acts,
+            pieces: first.pieces.clone(),
             keys: first.keys,
             places: first.places,
             workspaces: first.workspaces,

@@ -133,7 +133,7 @@ impl<'a> Trials<'a> {
     /// bytes reserved at a time.
     fn play(&mut self, driver: Driver, dispensables: bool) -> Option<u64> {
         self.played += 1;
-        let mut allocator = Allocator::new(self.conf, driver);
+        let mut allocator = Allocator::new(self.conf, driver).without_block_statistics();
         self.blocks.clear();
         self.blocks.resize(self.prepared.places, BlockId::NULL);
         let Joined { acts, carried, repetitions, last_step, .. } = &self.joined;
