@@ -163,6 +163,7 @@ FEATURES = {
     "packed_lstm_with_projection": (8, 4),
     "linear_algebra": (16, 16),
     "fourier": (32, 9, 9),
+    "compiled_at_run_time": ((4, 5), (3,)),
     "sparse": (4, 2),
     "graph": True,
     "devices": ("cuda:0", 4 << 20, 4 << 20),
