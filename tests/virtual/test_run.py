@@ -190,6 +190,16 @@ def test_two_processes_train_together(programs: Path, capfd: pytest.CaptureFixtu
     assert took[0] > 3 * 2 * 512 * 512 * 4 + 2 * 8519680
 
 
+def test_tensors_can_be_handed_to_another_process(programs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    report = virtual.run([str(programs / "shared.py")], gpu="a100", context_bytes=512 << 20)
+    assert report.outcome == "finished", report.message
+    given, received, code = (ast.literal_eval(line) for line in capfd.readouterr().out.splitlines()[-3:])
+    # The memory is the sender's alone, however many see it.
+    assert given == ("cuda:0", 64 << 20, 16 << 20, 32 << 20)
+    assert received == (32 << 20, 64 << 20, (2 * 512 + 64 + 32) << 20)
+    assert code == 0
+
+
 def test_guessed_sizes_are_named(programs: Path) -> None:
     report = virtual.run([str(programs / "features.py"), "lstm"], gpu="a100")
     assert "cudnnGetRNNTempSpaceSizes" in report.guessed_sizes

@@ -7,6 +7,7 @@ mod graph;
 mod launch;
 mod memory;
 mod properties;
+mod sharing;
 mod stream;
 
 use std::cell::Cell;
