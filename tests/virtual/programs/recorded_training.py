@@ -1,7 +1,7 @@
-"""A training step whose allocator history somebody recorded on a real GPU, in our own words; prints the history as JSON.
+"""A training step whose allocator history somebody recorded on a real GPU, in our own words; prints it as JSON.
 
-tests/data/snapshots/kkaitlyn111_*_ctx128_fullstep_*: a language model of 2.7 billion parameters in fp32, forward, backward
-and an AdamW written by hand, on an 80 GB card.
+tests/data/snapshots/kkaitlyn111_*_ctx128_fullstep_*: a language model of 2.7 billion parameters in fp32, forward,
+backward and an AdamW written by hand, on an 80 GB card.
 """
 
 # Layers give `Any` when called; a variable to hold it would change when tensors are freed.
