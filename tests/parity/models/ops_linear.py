@@ -1,7 +1,7 @@
 """Matrix products in their forms, bilinear, distances, the basics of linalg, and Fourier transforms.
 
-Left out: determinants, Cholesky and QR factors, singular and eigenvalues, whose requests are not all known to estimates,
-and matrix_exp, which reads values. The virtual GPU takes the workspaces of cuSOLVER and cuFFT as zero.
+Left out: determinants, Cholesky and QR factors, singular values and eigenvalues, whose requests are not all known to
+estimates, and matrix_exp, which reads values. The virtual GPU takes the workspaces of cuSOLVER and cuFFT as zero.
 """
 
 from __future__ import annotations
