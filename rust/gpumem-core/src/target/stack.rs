@@ -27,7 +27,7 @@ const TORCH_SETS_LAZY_LOADING: Version = Version::new(1, 13);
 const CUDA_LAZY_BY_DEFAULT: Version = Version::new(12, 2);
 
 /// The oldest `PyTorch` that the tables say anything about: recorded runs of 1.8 are compared with
-/// (benchmarks/results/truth_measured.md).
+/// (`benchmarks/results/truth_measured.md`).
 const OLDEST_TORCH: Version = Version::new(1, 8);
 /// CUDA releases that `PyTorch` 1.8 to 2.14 are built with.
 const CUDA_RELEASES: std::ops::RangeInclusive<u32> = 10..=13;
