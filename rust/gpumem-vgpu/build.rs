@@ -5,8 +5,8 @@
 //! `unsupported` fails with the library's "not supported"; `create` puts a new handle where the first argument points;
 //! `destroy` takes such a handle; `zero:TYPE:N[,N...]` writes a zero of a type (`u64`, `i64`, `i32`) where the arguments
 //! with these numbers (counted from 0, floating-point arguments left out) point; `guess:TYPE:N[,N...]` does the same and
-//! remembers that a size was asked for which only a real device knows; `own` stands in `src`; `real` is left
-//! to the real library. The first line is `library CONSTANT`, the name of the library in `crate`.
+//! remembers that a size was asked for which only a real device knows; `launch:TYPE:N[,N...]` does the same and counts a
+//! kernel; `own` stands in `src`; `real` is left to the real library. The first line is `library CONSTANT`, the name of the library in `crate`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -74,6 +74,7 @@ fn function(behaviour: &str, symbol: &str, library: &str) -> Option<String> {
             let (parameters, outcome) = zeros(places)?;
             match kind {
                 "zero" => (parameters, String::new(), outcome),
+                "launch" => (parameters, "count_launch();".to_owned(), outcome),
                 "guess" => (parameters, format!("note_guess(\"{symbol}\");"), outcome),
                 _ => return None,
             }

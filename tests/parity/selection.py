@@ -20,6 +20,7 @@ SETTINGS: dict[str, tuple[LoopConfig, str]] = {
     "infer amp-bf16": (LoopConfig(mode="infer", precision="amp-bf16"), "sgd"),
 }
 """Settings that every model runs in."""
+_ZOO_SETTINGS = ("train amp-bf16 adamw", "infer fp32")
 
 _OPTIMIZERS = (
     "sgd",
@@ -115,6 +116,8 @@ def cases_of(reference: str) -> Iterator[tuple[str, Case]]:
     for setting, (config, optimizer) in SETTINGS.items():
         # A net of one op asks in evaluation what its forward asks in training.
         if family == "op" and setting == "infer fp32":
+            continue
+        if family == "zoo" and setting not in _ZOO_SETTINGS:
             continue
         yield setting, Case(model=reference, batch=BATCH, config=config, optimizer=optimizer)
         if family == "nn" and name in layers.RECURRENT:

@@ -18,7 +18,8 @@ VERIFIED = ROOT / "python" / "gpumem" / "extraction" / "ops" / "verified.txt"
 _FAMILY_TITLES = {
     "tv": "torchvision",
     "timm": "timm",
-    "hf": "transformers",
+    "hf": "transformers, chosen",
+    "zoo": "transformers, every model type that its default configuration can build (two layers)",
     "nn": "torch.nn",
     "unet": "U-Nets",
     "misc": "custom code",

@@ -15,7 +15,9 @@ import pytest
 PATIENCE_SECONDS = 60.0
 
 CALLER = """
-import os, subprocess, sys
+import os, signal, subprocess, sys
+# What `nohup` starts ignores it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from gpumem.virtual.environment import Device, environment
 sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
 parent = [sys.executable, "-c", f"import subprocess, time; "

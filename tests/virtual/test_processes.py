@@ -19,6 +19,7 @@ from gpumem.virtual.environment import LEDGER, Device, environment
 # Of each device, MiB; a process's context takes 100.
 TOTAL, CONTEXT = 1000, 100
 OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE = 2, 3, 100, 101
+INSUFFICIENT_SIZE = 7  # NVML's
 
 
 class Process:
@@ -82,6 +83,18 @@ def test_memory_is_shared_and_a_context_is_each_processes_own(start: Start) -> N
     assert one("take 1 900") == 0
     assert two("give") == 0
     assert one("take 0 500") == 0
+
+
+def test_nvml_lists_the_processes_with_what_each_uses(start: Start) -> None:
+    one, two, idle = start(), start(), start()
+    assert idle("processes 0 8") == (0, 0, 0, [])
+    assert (one("take 0 300"), two("take 0 50")) == (0, 0)
+    assert one("processes 0 8") == (0, 2, 400, [150, 400])
+    assert two("processes 0 8") == (0, 2, 150, [150, 400])
+    assert idle("processes 0 1") == (INSUFFICIENT_SIZE, 2, 0, [0])
+    assert idle("processes 1 8") == (0, 0, 0, [])
+    one.kill()
+    assert two("processes 0 8") == (0, 1, 150, [150])
 
 
 def test_without_room_for_a_context_a_device_cannot_be_used(start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -50,9 +51,22 @@ def test_every_event_is_equal(
     programs: Path, capfd: pytest.CaptureFixture[str], program: str, gpu: str, snapshot: str, leave_out_bytes: int
 ) -> None:
     recorded = json.loads((SNAPSHOTS / f"{snapshot}.json").read_text())["trace"]
-    report = virtual.run([str(programs / "recorded.py"), program], gpu=gpu)
-    assert report.outcome == "finished", report.message
-    ours = json.loads(capfd.readouterr().out.splitlines()[-1])
+    ours = _history(capfd, gpu, programs / "recorded.py", program)
     expected = _events(recorded, leave_out_bytes)
     assert len(expected) >= 20
     assert _events(ours, leave_out_bytes) == expected
+
+
+def test_every_event_of_a_training_step_is_equal(programs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    name = "kkaitlyn111_memory_files_memory_ctx128_fullstep_c1272e1_d0.json.gz"
+    recorded = json.loads(gzip.decompress((SNAPSHOTS / name).read_bytes()))["trace"]
+    ours = _events(_history(capfd, "h100", programs / "recorded_training.py"))
+    assert len(ours) == 13448
+    assert ours == _events(recorded)
+
+
+def _history(capfd: pytest.CaptureFixture[str], gpu: str, program: Path, *arguments: str) -> list[list[object]]:
+    report = virtual.run([str(program), *arguments], gpu=gpu)
+    assert report.outcome == "finished", report.message
+    history: list[list[object]] = json.loads(capfd.readouterr().out.splitlines()[-1])
+    return history

@@ -163,6 +163,7 @@ FEATURES = {
     "packed_lstm_with_projection": (8, 4),
     "linear_algebra": (16, 16),
     "fourier": (32, 9, 9),
+    "compiled_at_run_time": ((4, 5), (3,)),
     "sparse": (4, 2),
     "graph": True,
     "devices": ("cuda:0", 4 << 20, 4 << 20),
@@ -187,6 +188,16 @@ def test_two_processes_train_together(programs: Path, capfd: pytest.CaptureFixtu
     assert took == {rank: int(reserved) for rank, (_, reserved) in enumerate(said)}
     # Parameters, gradients and buckets, each 2 x 512 x 512 floats, and a cuBLAS workspace for each thread.
     assert took[0] > 3 * 2 * 512 * 512 * 4 + 2 * 8519680
+
+
+def test_tensors_can_be_handed_to_another_process(programs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    report = virtual.run([str(programs / "shared.py")], gpu="a100", context_bytes=512 << 20)
+    assert report.outcome == "finished", report.message
+    given, received, code = (ast.literal_eval(line) for line in capfd.readouterr().out.splitlines()[-3:])
+    # The memory is the sender's alone, however many see it.
+    assert given == ("cuda:0", 64 << 20, 16 << 20, 32 << 20)
+    assert received == (32 << 20, 64 << 20, (2 * 512 + 64 + 32) << 20)
+    assert code == 0
 
 
 def test_guessed_sizes_are_named(programs: Path) -> None:

@@ -23,11 +23,10 @@ class Account:
 
 @dataclass(frozen=True)
 class Counts:
-    """Kernels asked for, reads from devices, and their bytes."""
+    """Kernels asked for, and reads from devices."""
 
     launches: int
     host_reads: int
-    host_read_bytes: int
 
 
 class Control:
@@ -63,7 +62,7 @@ class Control:
 
     def counts(self) -> Counts:
         """What was counted so far."""
-        values = (ctypes.c_uint64 * 3)()
+        values = (ctypes.c_uint64 * 2)()
         self._call("gpumem_vgpu_counts", values)
         return Counts(*values)
 

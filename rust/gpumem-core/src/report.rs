@@ -10,7 +10,7 @@ use crate::formula::convolution;
 use crate::play::{Counters, Outcome, PhasePeak, play};
 use crate::setting::Setting;
 use crate::spec::{Category, ModelSpec, Origin, Phase};
-use crate::target::{Capability, ConvWorkspaces, End, Gpu, LibraryWorkspaces, Range, Target};
+use crate::target::{Capability, ConvWorkspaces, End, Gpu, LibraryWorkspaces, Range, Stack, Target};
 use crate::timeline::{Action, Timeline};
 use crate::units::Bytes;
 
@@ -277,6 +277,14 @@ fn assumptions(
         found.push(format!(
             "builds for CUDA 13 have no kernels for compute capability {capability}: pass the stack of your {}",
             setting.gpu.name
+        ));
+    }
+    if setting.stack.torch != Stack::MEASURED.torch {
+        found.push(format!(
+            "the program's requests are those of {}; of {} only the CUDA context, cuBLAS's workspace and the rules for \
+             convolutions are its own",
+            Stack::MEASURED,
+            setting.stack
         ));
     }
     if batch == 1 && !spec.traced_batches.contains(&1) {

@@ -30,6 +30,9 @@ pub(crate) fn to_python(error: Error) -> PyErr {
         Error::Target(TargetError::InvalidStack { .. }) => {
             StackError::new_err((message, "write it as torch-2.14+cu130".to_owned()))
         }
+        Error::Target(TargetError::UnknownStack { nearest, .. }) => {
+            StackError::new_err((message, format!("the nearest is {nearest}")))
+        }
         Error::AllocConf(_) => AllocConfError::new_err((message, "see PyTorch's PYTORCH_CUDA_ALLOC_CONF".to_owned())),
         Error::BatchDependent { .. } | Error::OnlyBatch { .. } => BatchDependentError::new_err((
             message,

@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     Memory,
     /// Addresses alone, from `cuMemAddressReserve`.
     Addresses,
+    /// Another process's memory, from `cudaIpcOpenMemHandle`.
+    Shared,
 }
 
 /// A range in use.

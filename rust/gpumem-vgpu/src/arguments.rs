@@ -97,6 +97,28 @@ impl<T: Copy> In<T> {
     }
 }
 
+/// A `T` that the caller hands over and wants changed.
+#[repr(transparent)]
+pub(crate) struct InOut<T>(*mut T);
+
+impl<T: Copy> InOut<T> {
+    /// The value.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidValue`] if there is none.
+    pub(crate) fn get(&self) -> Result<T, Failure> {
+        In(self.0.cast_const()).get()
+    }
+
+    /// Write the answer.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidValue`] if the caller gave no place.
+    pub(crate) fn set(self, value: T) -> Result<(), Failure> {
+        Out(self.0).set(value)
+    }
+}
+
 /// A C string that the caller hands over.
 #[repr(transparent)]
 pub(crate) struct Text(*const c_char);

@@ -6,7 +6,7 @@ use gpumem_core::formula::convolution::conv_call;
 
 use crate::arguments::{In, Out, OutText, Text};
 use crate::copy::{ReadHook, set_read_hook};
-use crate::counts::{HOST_READ_BYTES, HOST_READS, LAUNCHES, guessed, unsupported};
+use crate::counts::{HOST_READS, LAUNCHES, guessed, unsupported};
 use crate::entry::{Failure, Library, entry_points};
 use crate::platform::state;
 
@@ -32,9 +32,9 @@ fn gpumem_vgpu_device_count(out: Out<i32>) {
     out.set(i32::try_from(state()?.config.devices).map_err(|_| Failure::InvalidDevice)?)
 }
 
-// Kernels asked for, reads from devices, bytes of those reads.
+// Kernels asked for, reads from devices.
 fn gpumem_vgpu_counts(out: Out<u64>) {
-    out.set_all(&[&LAUNCHES, &HOST_READS, &HOST_READ_BYTES].map(|count| count.load(Ordering::Relaxed)))
+    out.set_all(&[&LAUNCHES, &HOST_READS].map(|count| count.load(Ordering::Relaxed)))
 }
 
 // `symbol count` per line of what answered "not supported".

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::contents;
-use crate::counts::{HOST_READ_BYTES, HOST_READS};
+use crate::counts::HOST_READS;
 use crate::entry::{Failure, Outcome};
 use crate::platform::platform;
 
@@ -83,7 +83,6 @@ pub(crate) fn copy_rows(
 
 fn count_read(bytes: u64) {
     HOST_READS.fetch_add(1, Ordering::Relaxed);
-    HOST_READ_BYTES.fetch_add(bytes, Ordering::Relaxed);
     let hook = READ_HOOK.load(Ordering::Acquire);
     if hook != 0 {
         // SAFETY: only `set_read_hook` stores there, and it stores a `ReadHook`.

@@ -10,8 +10,6 @@ use crate::contents;
 pub(crate) static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 /// Copies from a device to the host: what was read is zeros.
 pub(crate) static HOST_READS: AtomicU64 = AtomicU64::new(0);
-/// Bytes of [`HOST_READS`].
-pub(crate) static HOST_READ_BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// How often each symbol did something.
 type Tally = Mutex<BTreeMap<&'static str, u64>>;

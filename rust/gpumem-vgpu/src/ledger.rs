@@ -111,6 +111,17 @@ impl Ledger {
         rows.map(|row| self.get(row, device, USED) + self.get(row, device, CONTEXT)).sum()
     }
 
+    /// Living processes with a context on `device`, this one among them, and the bytes of each, contexts included.
+    pub(crate) fn processes(&self, device: usize) -> Vec<(u32, u64)> {
+        let rows = self.rows().filter(|&row| Some(row) == self.own || self.lives(row));
+        rows.filter_map(|row| {
+            let bytes = self.get(row, device, USED) + self.get(row, device, CONTEXT);
+            let process = u32::try_from(self.process(row).load(Ordering::Relaxed)).ok()?;
+            (bytes > 0).then_some((process, bytes))
+        })
+        .collect()
+    }
+
     fn note(&mut self, device: usize, account: &Account, others: u64) {
         if !account.active && account.refusals == 0 {
             return;
@@ -231,6 +242,8 @@ mod tests {
         assert_eq!(ledger.change(1, &mut account, |account, others| account.take(4 << 20, others)), Ok(()));
         let refused = ledger.change(1, &mut account, |account, others| account.take(8 << 20, others));
         assert_eq!(refused, Err(Failure::OutOfMemory));
+        assert_eq!(ledger.processes(1), [(std::process::id(), 5 << 20)]);
+        assert_eq!(ledger.processes(0), []);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         let numbers: Vec<u64> = bytes.chunks(8).map(|chunk| u64::from_ne_bytes(chunk.try_into().unwrap())).collect();

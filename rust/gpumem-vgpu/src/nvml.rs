@@ -1,7 +1,9 @@
 //! NVML, which `PyTorch` reaches by opening libnvidia-ml.so.1. It knows all devices, seen by CUDA or not, and all
 //! processes' memory.
 
-use crate::arguments::{Out, OutText, Text};
+use std::ffi::{CStr, c_char};
+
+use crate::arguments::{InOut, Out, OutText, Text};
 use crate::entry::{Failure, Library, entry_points};
 use crate::platform::{Platform, state};
 use crate::runtime::uuid_text;
@@ -20,6 +22,64 @@ struct MemoryInfo {
     total: u64,
     free: u64,
     used: u64,
+}
+
+/// `nvmlProcessInfo_v1_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct ProcessV1 {
+    process: u32,
+    used_bytes: u64,
+}
+
+/// `nvmlProcessInfo_v2_t`, which version 3 of the function takes too.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct ProcessV2 {
+    process: u32,
+    used_bytes: u64,
+    gpu_instance: u32,
+    compute_instance: u32,
+}
+
+/// A card that is not divided (MIG) has neither kind of instance.
+const NO_INSTANCE: u32 = u32::MAX;
+
+/// Write the processes of a device, each made by `make`; `count` is the room, and how many there are afterwards.
+fn list<T: Copy>(
+    handle: usize,
+    count: InOut<u32>,
+    places: Out<T>,
+    make: impl Fn((u32, u64)) -> T,
+) -> Result<(), Failure> {
+    let (platform, device) = device_of(handle)?;
+    let found: Vec<T> = platform.processes(device)?.into_iter().map(make).collect();
+    let room = count.get()?;
+    let needed = u32::try_from(found.len()).map_err(|_| Failure::InvalidValue)?;
+    count.set(needed)?;
+    if needed > room { Err(Failure::Library(INSUFFICIENT_SIZE)) } else { places.set_all(&found) }
+}
+
+const fn undivided((process, used_bytes): (u32, u64)) -> ProcessV2 {
+    ProcessV2 { process, used_bytes, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE }
+}
+
+/// NVIDIA's words for the statuses this library gives.
+const fn text(status: i32) -> &'static CStr {
+    match status {
+        0 => c"Success",
+        1 => c"Uninitialized",
+        2 => c"Invalid Argument",
+        3 => c"Not Supported",
+        INSUFFICIENT_SIZE => c"Insufficient Size",
+        20 => c"Insufficient External Memory",
+        _ => c"Unknown Error",
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlErrorString(status: i32) -> *const c_char {
+    text(status).as_ptr()
 }
 
 fn device_of(handle: usize) -> Result<(&'static Platform, usize), Failure> {
@@ -75,9 +135,16 @@ fn nvmlDeviceGetMemoryInfo(handle: usize, out: Out<MemoryInfo>) {
     out.set(memory(platform, device)?)
 }
 
-fn nvmlDeviceGetComputeRunningProcesses(handle: usize, count: Out<u32>, _processes: usize) {
-    device_of(handle)?;
-    count.set(0)
+fn nvmlDeviceGetComputeRunningProcesses(handle: usize, count: InOut<u32>, processes: Out<ProcessV1>) {
+    list(handle, count, processes, |(process, used_bytes)| ProcessV1 { process, used_bytes })
+}
+
+fn nvmlDeviceGetComputeRunningProcesses_v2(handle: usize, count: InOut<u32>, processes: Out<ProcessV2>) {
+    list(handle, count, processes, undivided)
+}
+
+fn nvmlDeviceGetComputeRunningProcesses_v3(handle: usize, count: InOut<u32>, processes: Out<ProcessV2>) {
+    list(handle, count, processes, undivided)
 }
 
 fn nvmlSystemGetCudaDriverVersion_v2(version: Out<i32>) {

@@ -171,21 +171,27 @@ impl Platform {
         Ok(())
     }
 
-    /// Addresses without memory.
+    /// Addresses without memory of this process, for `purpose`.
     ///
     /// # Errors
     /// [`Failure::OutOfMemory`] when the range of addresses is used up.
-    pub(crate) fn reserve_addresses(&self, device: usize, bytes: u64, alignment: u64) -> Result<u64, Failure> {
+    pub(crate) fn reserve_addresses(
+        &self,
+        device: usize,
+        bytes: u64,
+        alignment: u64,
+        purpose: Purpose,
+    ) -> Result<u64, Failure> {
         let bytes = rounded(bytes)?;
-        self.lock().space.place(bytes, alignment, device, Purpose::Addresses).ok_or(Failure::OutOfMemory)
+        self.lock().space.place(bytes, alignment, device, purpose).ok_or(Failure::OutOfMemory)
     }
 
     /// Give addresses back.
     ///
     /// # Errors
-    /// [`Failure::InvalidValue`] if no reserved addresses begin at `address`.
-    pub(crate) fn free_addresses(&self, address: u64) -> Outcome {
-        self.lock().space.release(address, Purpose::Addresses).map(|_| ()).ok_or(Failure::InvalidValue)
+    /// [`Failure::InvalidValue`] if no addresses reserved for `purpose` begin at `address`.
+    pub(crate) fn free_addresses(&self, address: u64, purpose: Purpose) -> Outcome {
+        self.lock().space.release(address, purpose).map(|_| ()).ok_or(Failure::InvalidValue)
     }
 
     /// Memory without addresses: the bytes taken.
@@ -217,6 +223,17 @@ impl Platform {
         let account = memory.accounts.get(device).ok_or(Failure::InvalidDevice)?;
         let others = memory.ledger.as_ref().map_or(0, |ledger| ledger.used_by_others(device));
         Ok(account.used_bytes.saturating_add(account.made_context_bytes()).saturating_add(others))
+    }
+
+    /// Processes with a context on `device`, and the bytes of each, contexts included.
+    pub(crate) fn processes(&self, device: usize) -> Result<Vec<(u32, u64)>, Failure> {
+        let memory = self.lock();
+        if let Some(ledger) = &memory.ledger {
+            return Ok(ledger.processes(device));
+        }
+        let account = memory.accounts.get(device).ok_or(Failure::InvalidDevice)?;
+        let own = account.active.then(|| (std::process::id(), account.used_bytes + account.context_bytes));
+        Ok(own.into_iter().collect())
     }
 
     /// The device is used from now on: its context exists.
@@ -305,19 +322,19 @@ mod tests {
     #[test]
     fn addresses_cost_no_memory_and_memory_no_addresses() {
         let platform = small();
-        let at = platform.reserve_addresses(0, 100 << 20, GRANULARITY_BYTES).unwrap();
+        let at = platform.reserve_addresses(0, 100 << 20, GRANULARITY_BYTES, Purpose::Addresses).unwrap();
         assert_eq!(platform.account(0).unwrap().used_bytes, 0);
         assert_eq!(platform.free(at), Err(Failure::InvalidValue));
         assert_eq!(platform.take(0, 3 << 20), Ok(4 << 20));
         assert_eq!(platform.free_bytes(0), Ok(4 << 20));
         assert_eq!(platform.give_back(0, 4 << 20), Ok(()));
-        assert_eq!(platform.free_addresses(at), Ok(()));
+        assert_eq!(platform.free_addresses(at, Purpose::Addresses), Ok(()));
     }
 
     #[test]
     fn when_addresses_run_out_no_memory_is_lost() {
         let platform = Platform { reservation: Reservation { start: 0, end: 0 }, ..small() };
-        assert!(platform.reserve_addresses(0, (1 << 30) - SYMBOL_BYTES, GRANULARITY_BYTES).is_ok());
+        assert!(platform.reserve_addresses(0, (1 << 30) - SYMBOL_BYTES, GRANULARITY_BYTES, Purpose::Addresses).is_ok());
         assert_eq!(platform.allocate(0, 1), Err(Failure::OutOfMemory));
         assert_eq!(platform.account(0).unwrap().used_bytes, 0);
     }

@@ -19,6 +19,7 @@ _MODULES = {
     "unet": "tests.parity.models.unet",
     "misc": "tests.parity.models.misc",
     "op": "tests.parity.models.ops",
+    "zoo": "tests.parity.models.zoo",
 }
 FAMILIES = tuple(_MODULES)
 

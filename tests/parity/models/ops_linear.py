@@ -1,7 +1,7 @@
-"""Matrix products in their forms, bilinear, distances, and the basics of linalg.
+"""Matrix products in their forms, bilinear, distances, the basics of linalg, and Fourier transforms.
 
-Left out, since the virtual GPU takes the workspaces of cuSOLVER and cuFFT as zero and reads zeros: determinants,
-Cholesky and QR factors, Fourier transforms, matrix_exp.
+Left out: determinants, Cholesky and QR factors, singular values and eigenvalues, whose requests are not all known to
+estimates, and matrix_exp, which reads values. The virtual GPU takes the workspaces of cuSOLVER and cuFFT as zero.
 """
 
 from __future__ import annotations
@@ -51,6 +51,13 @@ OPS: dict[str, Op] = {
     "matrix_norm": function("images", lambda h, x: torch.linalg.matrix_norm(h)),
     "inv": function("images", lambda h, x: torch.linalg.inv(_square(h))),
     "solve": function("images", lambda h, x: torch.linalg.solve(_square(h), x.float())),
+    "rfft2": function("images", lambda h, x: torch.fft.rfft2(h.float()).real),
+    "irfft2": function("images", lambda h, x: torch.fft.irfft2(torch.fft.rfft2(h.float()))),
+    "fourier_filter": function("images", lambda h, x: torch.fft.ifft2(torch.fft.fft2(h.float()) * x.float()).real),
+    "angle": function("tokens", lambda h, x: torch.fft.rfft(h.float()).angle()),
+    "rfft": function("tokens", lambda h, x: torch.fft.rfft(h.float()).real),
+    "fft2_abs": function("images", lambda h, x: torch.fft.fft2(h.float()).abs()),
+    "irfft": function("tokens", lambda h, x: torch.fft.irfft(torch.fft.rfft(h.float()))),
     "matrix_power": function("images", lambda h, x: torch.linalg.matrix_power(h.float(), 3)),
     "triangular_solve": function(
         "images", lambda h, x: torch.linalg.solve_triangular(_square(h).triu(), x.float(), upper=True)

@@ -1,8 +1,10 @@
 """Makes CUDA calls for whoever writes lines to its standard input, one answer a line. It needs no PyTorch.
 
 `take DEVICE MIB`: status of cudaMalloc. `give`: status of cudaFree of the last one. `info DEVICE`: status, free and all
-MiB of cudaMemGetInfo. `nvml DEVICE`: MiB in use as NVML says. `buses`: the bus numbers of the devices that CUDA shows,
-in order, or the status. `fork COMMAND`: the answer of a forked process. `set NAME VALUE`: an environment variable.
+MiB of cudaMemGetInfo. `nvml DEVICE`: MiB in use as NVML says. `processes DEVICE ROOM`: status of NVML's list, how many
+processes there are, and MiB of this one and of all that found room. `buses`: the bus numbers of the devices that CUDA
+shows, in order, or the status. `fork COMMAND`: the answer of a forked process. `set NAME VALUE`: an environment
+variable.
 """
 
 import ctypes
@@ -38,6 +40,18 @@ def nvml(device: str) -> object:
     cuda.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(device)), ctypes.byref(handle))
     cuda.nvmlDeviceGetMemoryInfo(handle, memory)
     return memory[2] // MIB
+
+
+def processes(device: str, room: str) -> object:
+    handle, count = ctypes.c_void_p(), ctypes.c_uint(int(room))
+    cuda.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(device)), ctypes.byref(handle))
+    listed = (ctypes.c_uint64 * (3 * max(1, int(room))))()
+    status = cuda.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), listed)
+    # A process's number has 32 bits, and padding behind it.
+    found = {
+        listed[3 * index] & 0xFFFFFFFF: listed[3 * index + 1] // MIB for index in range(min(count.value, int(room)))
+    }
+    return status, count.value, found.get(os.getpid(), 0), sorted(found.values())
 
 
 def buses() -> object:

@@ -44,6 +44,15 @@ def fourier() -> object:
     return tuple(torch.stft(x[0, 0], 16, window=torch.ones(16, device="cuda"), return_complex=True).shape)
 
 
+def compiled_at_run_time() -> object:
+    """Kernels that PyTorch has NVRTC compile: complex values, special functions, a program's own."""
+    spectrum = torch.fft.rfft(torch.randn(4, 8, device="cuda", requires_grad=True))
+    spectrum.abs().sum().backward()
+    torch.special.bessel_j0(torch.ones(3, device="cuda"))
+    double = torch.cuda.jiterator._create_jit_fn("template <typename T> T twice(T x) { return x + x; }")
+    return tuple(spectrum.abs().shape), tuple(double(torch.ones(3, device="cuda")).shape)
+
+
 def sparse() -> object:
     a = torch.eye(4).to_sparse().cuda().requires_grad_()
     torch.sparse.mm(a, torch.randn(4, 4, device="cuda")).sum().backward()

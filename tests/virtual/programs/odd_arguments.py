@@ -28,6 +28,10 @@ class UniqueId(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_uint8 * 128)]
 
 
+class SharedHandle(ctypes.Structure):
+    _fields_ = [(f"word{index}", ctypes.c_uint64) for index in range(8)]
+
+
 class Caller:
     """One thread's calls."""
 
@@ -58,12 +62,14 @@ class Caller:
         ctypes.memset(self.buffer, 0, 4096)
 
     def argument(self, name: str, kind: str) -> object:
-        if kind.startswith(("Out", "In<", "Text", "*")) or name.strip("_") in PLACES:
+        if kind.startswith(("Out", "In<", "InOut<", "Text", "*")) or name.strip("_") in PLACES:
             return ctypes.c_void_p(self.random.choice([None, ctypes.addressof(self.buffer)]))
         if kind == "Dim3":
             return Dim3(*(self.random.choice(ODD) for _ in range(3)))
         if kind == "UniqueId":
             return UniqueId()
+        if kind == "SharedHandle":
+            return SharedHandle(self.random.choice([0, *self.seen]), *self.random.choices(ODD, k=7))
         if kind.startswith("Option"):
             return ctypes.c_void_p(None)
         if name in COPIED:

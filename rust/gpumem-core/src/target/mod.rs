@@ -66,6 +66,14 @@ pub enum TargetError {
         /// The text given.
         text: String,
     },
+    /// No table says anything about these versions.
+    #[error("nothing is known about {stack}: torch 1.8 to 2.14 with CUDA 10 to 13 are")]
+    UnknownStack {
+        /// The stack asked for.
+        stack: String,
+        /// The nearest that is known.
+        nearest: String,
+    },
     /// The embedded GPU table is malformed (a defect of this build).
     #[error("GPU table: {reason}")]
     InvalidGpuTable {

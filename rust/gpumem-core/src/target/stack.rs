@@ -26,6 +26,12 @@ const TORCH_SETS_LAZY_LOADING: Version = Version::new(1, 13);
 /// CUDA on Linux loads lazily by default from here (NVIDIA's guide; facts/workspaces.md section 1).
 const CUDA_LAZY_BY_DEFAULT: Version = Version::new(12, 2);
 
+/// The oldest `PyTorch` that the tables say anything about: recorded runs of 1.8 are compared with
+/// (`benchmarks/results/truth_measured.md`).
+const OLDEST_TORCH: Version = Version::new(1, 8);
+/// CUDA releases that `PyTorch` 1.8 to 2.14 are built with.
+const CUDA_RELEASES: std::ops::RangeInclusive<u32> = 10..=13;
+
 /// A software stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stack {
@@ -47,7 +53,7 @@ impl Stack {
     /// The cuDNN version is not part of the text; set [`Self::cudnn`] when it is known.
     ///
     /// # Errors
-    /// [`TargetError::InvalidStack`] for anything else.
+    /// [`TargetError::InvalidStack`] for anything else, [`TargetError::UnknownStack`] for versions that no table knows.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let invalid = || TargetError::InvalidStack { text: text.to_owned() };
         let lower = text.trim().to_lowercase();
@@ -63,7 +69,18 @@ impl Stack {
             Some(digits) => Some(cuda_version(digits).ok_or_else(invalid)?),
             None => None,
         };
-        Ok(Self { torch: Version::new(major, minor), cuda, cudnn: None })
+        Self { torch: Version::new(major, minor), cuda, cudnn: None }.known()
+    }
+
+    /// This stack, if the tables say anything about it.
+    fn known(self) -> Result<Self, TargetError> {
+        let torch = self.torch.clamp(OLDEST_TORCH, Self::MEASURED.torch);
+        let cuda = self.cuda.filter(|cuda| CUDA_RELEASES.contains(&cuda.major));
+        if (torch, cuda) == (self.torch, self.cuda) {
+            return Ok(self);
+        }
+        let nearest = Self { torch, cuda: if cuda == self.cuda { cuda } else { Self::MEASURED.cuda }, cudnn: None };
+        Err(TargetError::UnknownStack { stack: self.to_string(), nearest: nearest.to_string() })
     }
 
     /// Whether kernels are loaded at first use, so that the context starts small and grows.
@@ -133,6 +150,26 @@ mod tests {
     fn nonsense_is_an_error() {
         for text in ["", "torch", "latest", "2", "torch-x.y", "2.4+cu", "2.4+cuab", "2.4.x"] {
             assert_eq!(Stack::parse(text), Err(TargetError::InvalidStack { text: text.to_owned() }), "{text}");
+        }
+    }
+
+    #[test]
+    fn versions_that_no_table_knows_are_refused_with_the_nearest() {
+        for (text, nearest) in [
+            ("torch-1.2", "torch-1.8"),
+            ("1.7.1+cu110", "torch-1.8+cu110"),
+            ("torch-2.15+cu130", "torch-2.14+cu130"),
+            ("3.0", "torch-2.14"),
+            ("2.6+cu92", "torch-2.6+cu130"),
+            ("2.14+cu999", "torch-2.14+cu130"),
+        ] {
+            match Stack::parse(text) {
+                Err(TargetError::UnknownStack { nearest: found, .. }) => assert_eq!(found, nearest, "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        for text in ["1.8+cu102", "1.12", "2.14+cu130", "2.13+cu126"] {
+            assert!(Stack::parse(text).is_ok(), "{text}");
         }
     }
 

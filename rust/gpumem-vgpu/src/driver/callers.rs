@@ -1,14 +1,29 @@
 //! Who calls: NVIDIA's libraries must go on believing that this machine has no driver.
 //!
 //! They carry a runtime of their own, linked statically, which finds this library under the name of the driver. Told of
-//! a device they would ask the driver for tables that are not public; told of none, cuDNN answers from the description of
-//! a device that it is given, which is what we want of it.
+//! a device they would ask the driver for tables that are not public, and NVRTC ends the process where there are none;
+//! told of none, NVRTC compiles for the architecture that it is given, and cuDNN answers from the description of a device
+//! that it is given, which is what we want of them.
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 
-/// Parts of the file names of NVIDIA's libraries.
-const NVIDIA: [&str; 7] = ["libcudnn", "libcublas", "libcudart", "libnccl", "libcufft", "libcusolver", "libcusparse"];
+/// How the file names of NVIDIA's libraries begin.
+const NVIDIA: [&str; 13] = [
+    "libcudnn",
+    "libcublas",
+    "libcudart",
+    "libnccl",
+    "libcufft",
+    "libcupti",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libnvJitLink",
+    "libnvrtc",
+    "libnvshmem",
+    "libnvToolsExt",
+];
 const END_OF_STACK: i32 = 5;
 const NO_REASON: i32 = 0;
 
@@ -77,6 +92,7 @@ mod tests {
     #[test]
     fn libraries_are_told_by_their_file_name() {
         assert!(names_nvidia_library("/venv/nvidia/cudnn/lib/libcudnn_graph.so.9"));
+        assert!(names_nvidia_library("/venv/nvidia/cu13/lib/libnvrtc.so.13"));
         assert!(!names_nvidia_library("/venv/libcudnn-tools/python3"));
         assert!(!names_nvidia_library("/usr/lib/libc.so.6"));
     }

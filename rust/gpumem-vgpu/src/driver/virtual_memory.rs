@@ -2,6 +2,7 @@
 
 use super::DRIVER;
 use crate::accounts::GRANULARITY_BYTES;
+use crate::address_space::Purpose;
 use crate::arguments::{In, Out};
 use crate::entry::entry_points;
 use crate::handles::{Handle, Registry};
@@ -29,11 +30,11 @@ fn cuMemGetAllocationGranularity(bytes: Out<usize>, _properties: usize, _option:
 
 fn cuMemAddressReserve(address: Out<u64>, bytes: usize, alignment: usize, _wish: u64, _flags: u64) {
     let (platform, device) = current()?;
-    address.set(platform.reserve_addresses(device, bytes as u64, alignment as u64)?)
+    address.set(platform.reserve_addresses(device, bytes as u64, alignment as u64, Purpose::Addresses)?)
 }
 
 fn cuMemAddressFree(address: u64, _bytes: usize) {
-    platform()?.free_addresses(address)
+    platform()?.free_addresses(address, Purpose::Addresses)
 }
 
 fn cuMemCreate(handle: Out<Handle>, bytes: usize, properties: In<Properties>, _flags: u64) {

@@ -15,6 +15,7 @@ pub(crate) const fn text(status: i32) -> &'static CStr {
         code::NO_DEVICE => c"no CUDA-capable device is detected",
         code::INVALID_DEVICE => c"invalid device ordinal",
         code::NOT_SUPPORTED => c"operation not supported",
+        code::CAPTURE_UNSUPPORTED => c"operation not permitted when stream is capturing",
         600 => c"device not ready",
         _ => c"unknown error",
     }
@@ -30,6 +31,7 @@ pub(crate) const fn name(status: i32) -> &'static CStr {
         code::NO_DEVICE => c"cudaErrorNoDevice",
         code::INVALID_DEVICE => c"cudaErrorInvalidDevice",
         code::NOT_SUPPORTED => c"cudaErrorNotSupported",
+        code::CAPTURE_UNSUPPORTED => c"cudaErrorStreamCaptureUnsupported",
         600 => c"cudaErrorNotReady",
         _ => c"cudaErrorUnknown",
     }

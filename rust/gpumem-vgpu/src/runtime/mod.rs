@@ -7,6 +7,7 @@ mod graph;
 mod launch;
 mod memory;
 mod properties;
+mod sharing;
 mod stream;
 
 use std::cell::Cell;
@@ -25,6 +26,7 @@ pub(crate) mod code {
     pub(crate) const NO_DEVICE: i32 = 100;
     pub(crate) const INVALID_DEVICE: i32 = 101;
     pub(crate) const NOT_SUPPORTED: i32 = 801;
+    pub(crate) const CAPTURE_UNSUPPORTED: i32 = 900;
 }
 
 /// Answers with the runtime's status, which each thread's `cudaGetLastError` gives again.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::RUNTIME;
+use super::{RUNTIME, code};
 use crate::arguments::Out;
 use crate::entry::{Failure, entry_points};
 use crate::handles::{Handle, Registry};
@@ -89,6 +89,15 @@ fn cudaStreamEndCapture(stream: Handle, graph: Out<Handle>) {
     let at = capture.streams.iter().position(|(handle, _)| *handle == stream).ok_or(Failure::InvalidValue)?;
     capture.streams.remove(at);
     graph.set(super::graph::new())
+}
+
+// A stream that records has run nothing that could be waited for: a program that reads a value while it captures a graph
+// fails here.
+fn cudaStreamSynchronize(stream: Handle) {
+    if capture_of(stream).is_some() {
+        return Err(Failure::Library(code::CAPTURE_UNSUPPORTED));
+    }
+    Ok(())
 }
 
 fn cudaStreamIsCapturing(stream: Handle, status: Out<i32>) {
