@@ -182,7 +182,7 @@ def test_an_input_shape_replaces_the_factorys(capsys: pytest.CaptureFixture[str]
         (["estimate", FACTORY, "-b", "8", "--precision", "fp17"], "fp17", "fp16"),
         (["estimate", FACTORY, "-b", "8", "--mode", "trian"], "trian", "train"),
         (["estimate", FACTORY, "-b", "8", "--stack", "cuda"], "cuda", "torch-2.14+cu130"),
-        (["estimate", FACTORY, "-b", "8", "--stack", "torch-1.2"], "nothing is known about torch-1.2", "torch-1.8"),
+        (["estimate", FACTORY, "-b", "8", "--stack", "torch-1.2"], "nothing is known about torch-1.2", "torch-1.3"),
         (["estimate", FACTORY, "-b", "8", "--alloc-conf", "max_split:1"], "max_split", ""),
         (["estimate", FACTORY, "-b", "-3"], "positive integer, not -3", ""),
         (["estimate", FACTORY, "-b", "1" + 30 * "0"], "batch must be a positive integer", ""),

@@ -67,7 +67,7 @@ pub enum TargetError {
         text: String,
     },
     /// No table says anything about these versions.
-    #[error("nothing is known about {stack}: torch 1.8 to 2.14 with CUDA 10 to 13 are")]
+    #[error("nothing is known about {stack}: torch 1.3 to 2.14 with CUDA 10 to 13 are")]
     UnknownStack {
         /// The stack asked for.
         stack: String,

@@ -26,10 +26,10 @@ const TORCH_SETS_LAZY_LOADING: Version = Version::new(1, 13);
 /// CUDA on Linux loads lazily by default from here (NVIDIA's guide; facts/workspaces.md section 1).
 const CUDA_LAZY_BY_DEFAULT: Version = Version::new(12, 2);
 
-/// The oldest `PyTorch` that the tables say anything about: recorded runs of 1.8 are compared with
-/// (`benchmarks/results/truth_measured.md`).
-const OLDEST_TORCH: Version = Version::new(1, 8);
-/// CUDA releases that `PyTorch` 1.8 to 2.14 are built with.
+/// The oldest `PyTorch` that the tables say anything about: its context on a Titan RTX is reported
+/// (`reports_lie_within_the_ends`).
+const OLDEST_TORCH: Version = Version::new(1, 3);
+/// CUDA releases that `PyTorch` 1.3 to 2.14 are built with.
 const CUDA_RELEASES: std::ops::RangeInclusive<u32> = 10..=13;
 
 /// A software stack.
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn versions_that_no_table_knows_are_refused_with_the_nearest() {
         for (text, nearest) in [
-            ("torch-1.2", "torch-1.8"),
-            ("1.7.1+cu110", "torch-1.8+cu110"),
+            ("torch-1.2", "torch-1.3"),
+            ("1.0.1+cu100", "torch-1.3+cu100"),
             ("torch-2.15+cu130", "torch-2.14+cu130"),
             ("3.0", "torch-2.14"),
             ("2.6+cu92", "torch-2.6+cu130"),
@@ -168,7 +168,7 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             }
         }
-        for text in ["1.8+cu102", "1.12", "2.14+cu130", "2.13+cu126"] {
+        for text in ["1.3", "1.7.1+cu110", "1.8+cu102", "1.12", "2.14+cu130", "2.13+cu126"] {
             assert!(Stack::parse(text).is_ok(), "{text}");
         }
     }
