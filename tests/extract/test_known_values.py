@@ -14,7 +14,7 @@ from torch import nn
 
 from gpumem import Report
 from gpumem.api import extract
-from gpumem.errors import DataDependentError
+from gpumem.errors import DataDependentError, ExtractionError
 
 WIDTH = 64
 _Change = Callable[[torch.Tensor], torch.Tensor]
@@ -200,6 +200,18 @@ def test_spans_drawn_on_the_host_do_not_overlap() -> None:
         return x
 
     assert any("equal distances" in said for said in _report(change).assumptions)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_number_too_large_for_the_type_is_refused_as_on_cuda(in_place: bool) -> None:
+    lowest = torch.finfo(torch.float32).min
+
+    def change(x: torch.Tensor) -> torch.Tensor:
+        return x.clone().masked_fill_(x > 0, lowest) if in_place else x.masked_fill(x > 0, lowest)
+
+    with pytest.raises(ExtractionError, match="without overflow"):
+        extract(Changing(change), (WIDTH,), precision="amp-bf16")
+    extract(Changing(change), (WIDTH,), precision="fp32")
 
 
 def test_masked_fill_takes_its_value_from_the_host() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -22,9 +23,26 @@ _COMBINES_TEMPORARY = frozenset({"MaxBackward1", "MinBackward1", "MedianBackward
 def masked_fill(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """In place in the backward of `maximum`, of `clamp` by tensors, and their like."""
     x, mask = args[0], args[1]
-    if x.is_meta and x.shape == mask.shape and called_by_engine(rec) and node_name() in _FILLS_TEMPORARY:
-        return x
+    if x.is_meta:
+        _representable(x, args[2])
+        if x.shape == mask.shape and called_by_engine(rec) and node_name() in _FILLS_TEMPORARY:
+            return x
     return func(*args, **kwargs)
+
+
+@handles(aten.masked_fill_.Scalar)
+def masked_fill_in_place(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Nothing is requested."""
+    if args[0].is_meta:
+        _representable(args[0], args[2])
+    return func(*args, **kwargs)
+
+
+def _representable(x: torch.Tensor, number: Any) -> None:
+    """CUDA refuses a number that the tensor's type cannot hold; the meta kernel takes any."""
+    if x.is_floating_point() and math.isfinite(number) and abs(number) > torch.finfo(x.dtype).max:
+        name = {torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16"}.get(x.dtype, "float")
+        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
 
 
 @handles(aten.masked_fill.Tensor, aten.masked_fill_.Tensor)
@@ -32,6 +50,7 @@ def masked_fill_with_tensor(rec: Recorder, func: Any, args: tuple[Any, ...], kwa
     """CUDA takes the value from the host or the device; the meta kernel wants it where the tensor is."""
     x, mask, value = args
     if x.is_meta and not value.is_meta and not value.dim():
+        _representable(x, value.item())
         value = torch.empty((), dtype=value.dtype, device="meta")
     return func(x, mask, value)
 
