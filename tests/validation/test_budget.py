@@ -59,7 +59,7 @@ def test_the_way_of_a_real_device(virtual_gpu: None, tmp_path: Path, monkeypatch
     assert whole.verdict == "equal", str(whole)
     assert whole.device.name == "NVIDIA GeForce RTX 3090"
     assert whole.predicted.to_dict()["gpu"] == "rtx3090"
-    assert whole.device.measured_by == "NVML, difference"
+    assert whole.device.measured_by == "NVML, this process"
     assert whole.measured.allowed_bytes is None
     assert all(step.seconds is not None for step in whole.measured.steps)
     # The budget is kept by PyTorch's own limit, at the byte.

@@ -35,7 +35,7 @@ _DEPTH = 2
 _NESTED = 3
 _TOKENS = 64
 # What is larger, mostly by its experts, does not fit into the host's memory where a constructor fills it.
-_MOST_PARAMETERS = 1_500_000_000
+_MOST_PARAMETERS = 5_000_000_000
 
 
 def names() -> list[str]:
