@@ -37,6 +37,7 @@ class Case:
         workspaces: `stub` (cuDNN asks for no workspace) or `real` (cuDNN's own heuristics).
         cudnn_benchmark: `torch.backends.cudnn.benchmark`.
         regions: Checkpointed regions and their options, applied with `gpumem.checkpointing.apply_regions`.
+        count: What the device answers a read of one 32-bit number with: how many elements of a mask are set.
     """
 
     model: str
@@ -48,6 +49,7 @@ class Case:
     workspaces: str = "stub"
     cudnn_benchmark: bool = False
     regions: tuple[tuple[str, str], ...] = ()
+    count: int = 0
 
     def to_json(self) -> str:
         """The case as one line of JSON with sorted keys; fields of the loop that have their default are left out."""
@@ -58,7 +60,7 @@ class Case:
             if getattr(self.config, field.name) != getattr(default, field.name)
         }
         fields = {**dataclasses.asdict(self), "config": config}
-        for name in ("cudnn_benchmark", "regions"):
+        for name in ("cudnn_benchmark", "regions", "count"):
             if not fields[name]:
                 del fields[name]
         return json.dumps(fields, sort_keys=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gpumem.loop import LoopConfig
 from tests.parity import models
 from tests.parity.case import Case
-from tests.parity.models import layers, vision
+from tests.parity.models import layers, ops, vision
 
 BATCH = 4
 """Not among the traced sizes 2, 3, 5: the polynomials and formulas are tested, not remembered."""
@@ -110,6 +110,13 @@ def wide_models(families: list[str]) -> list[str]:
     return [reference for _, reference in sorted(ranked)]
 
 
+def case_of(reference: str, config: LoopConfig, optimizer: str) -> Case:
+    """The model at `BATCH`, on a device that is told the counts which an op asks it for."""
+    family, _, name = reference.partition(":")
+    count = BATCH * ops.counted(name) if family == "op" else 0
+    return Case(model=reference, batch=BATCH, config=config, optimizer=optimizer, count=count)
+
+
 def cases_of(reference: str) -> Iterator[tuple[str, Case]]:
     """`(setting, case)` of one model in the settings that all models run in."""
     family, _, name = reference.partition(":")
@@ -119,7 +126,7 @@ def cases_of(reference: str) -> Iterator[tuple[str, Case]]:
             continue
         if family == "zoo" and setting not in _ZOO_SETTINGS:
             continue
-        yield setting, Case(model=reference, batch=BATCH, config=config, optimizer=optimizer)
+        yield setting, case_of(reference, config, optimizer)
         if family == "nn" and name in layers.RECURRENT:
             yield setting, Case(model=reference, batch=BATCH, config=config, optimizer=optimizer, cudnn=False)
 

@@ -17,7 +17,7 @@ from tests.parity.case import Case
 from tests.parity.compare import compare
 from tests.parity.difference import differences, sequences_equal
 from tests.parity.models import layers
-from tests.parity.selection import BATCH, SETTINGS
+from tests.parity.selection import BATCH, SETTINGS, case_of
 from tests.parity.timeline import Timeline
 
 # What a model's code warns about is not what is tested.
@@ -137,9 +137,7 @@ def test_prediction_equals_cuda(reference: str, setting: str) -> None:
     config, optimizer = SETTINGS[setting]
     # CLIP's loss and some ops are quadratic in the batch.
     whole = reference in EVERY_SETTING or reference.startswith(("op:", "hf:clip"))
-    _check(
-        Case(model=reference, batch=BATCH, config=config, optimizer=optimizer), ALL_BATCHES if whole else FEW_BATCHES
-    )
+    _check(case_of(reference, config, optimizer), ALL_BATCHES if whole else FEW_BATCHES)
 
 
 @pytest.mark.usefixtures("virtual_gpu")

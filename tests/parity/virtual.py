@@ -26,6 +26,7 @@ from gpumem.errors import VirtualDeviceError
 from gpumem.virtual import installed
 from gpumem.virtual.environment import Device, environment
 from tests.parity.case import Case
+from tests.parity.counting import counting
 from tests.parity.timeline import Timeline
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,7 +118,7 @@ def _versions(model_family: str) -> str:
 
 
 class _Child:
-    def __init__(self, profile: str, workspaces: str) -> None:
+    def __init__(self, profile: str, workspaces: str, count: int) -> None:
         device = Device(gpu=profile, total_bytes=DEVICE_BYTES, cudnn=workspaces)
         self.device = contextlib.ExitStack()
         variables = self.device.enter_context(environment(device, os.environ)) | {
@@ -125,6 +126,8 @@ class _Child:
             "TORCH_SYMBOLIZE_MODE": "dladdr",
         }
         variables.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+        if count:
+            variables = counting(variables, count, CACHE.parent)
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.parity.virtual_child"],
@@ -175,7 +178,7 @@ class _Child:
         self.device.close()
 
 
-_children: dict[tuple[str, str], _Child] = {}
+_children: dict[tuple[str, str, int], _Child] = {}
 
 
 @atexit.register
@@ -231,7 +234,7 @@ def run(case: Case, *, stacks: bool = False, seconds: float = CASE_SECONDS, fres
 
 
 def _run_in_child(case: Case, stacks: bool, seconds: float) -> dict[str, Any]:
-    key = (case.profile, case.workspaces)
+    key = (case.profile, case.workspaces, case.count)
     if case.cudnn_benchmark and key in _children:
         _children.pop(key).stop()
     if key not in _children or _children[key].process.poll() is not None:

@@ -28,6 +28,11 @@ def _all() -> dict[str, Op]:
     return ops
 
 
+def counted(name: str) -> int:
+    """Set elements per sample that the op asks the device for."""
+    return ops_indexing.COUNTED.get(name, 0)
+
+
 def names() -> list[str]:
     """All ops."""
     return list(_all())

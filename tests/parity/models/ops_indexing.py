@@ -45,11 +45,20 @@ class _Embedded(nn.Module):
 
 
 def _masked_rows(h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Rows under a mask made on the host are replaced and read; none, since the virtual GPU counts no set elements."""
-    mask = torch.zeros(h.shape[:2], dtype=torch.bool).to(h.device)
+    """Rows under a mask made on the host are replaced, read, and looked for."""
+    on_host = torch.zeros(h.shape[:2], dtype=torch.bool)
+    on_host[:, : COUNTED["mask_from_host"]] = True
+    mask = on_host.to(h.device)
     h = h.clone()
-    h[mask] = x[0, 0]
-    return h + h[mask].sum(0)
+    h[mask] = x[0, 0].to(h.dtype)
+    rows = h[mask]
+    found = h[mask.nonzero(as_tuple=True)].mean() + h[:, :, 0].masked_select(mask).mean()
+    scattered = h[:, :, 1].masked_scatter(mask, h[:, :10, 2])
+    return h + rows.sum(0) + found + scattered.unsqueeze(2)
+
+
+COUNTED = {"mask_from_host": 5}
+"""Set elements per sample that the host asks the device for, which computes nothing and has to be told them."""
 
 
 class _Columns(nn.Module):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gpumem.extraction.ops.engine import called_by_engine, node_name
-from gpumem.extraction.ops.masks import nonzero_scratch, set_elements
+from gpumem.extraction.ops.masks import positions, set_elements
 from gpumem.extraction.ops.reduction_scratch import reduce_scratch
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder, Temporaries
@@ -38,9 +38,7 @@ def _expand_masks(rec: Recorder, indices: Sequence[torch.Tensor | None]) -> list
     expanded: list[torch.Tensor | None] = []
     for index in indices:
         if index is not None and index.dtype in _MASKS:
-            count = set_elements(rec, index, "aten::nonzero")
-            nonzero_scratch(rec, index)
-            expanded += [torch.empty(count, dtype=torch.int64, device="meta") for _ in range(max(1, index.dim()))]
+            expanded += positions(rec, torch.atleast_1d(index), set_elements(rec, index, "aten::nonzero")).unbind()
         else:
             expanded.append(index)
     return expanded
@@ -112,6 +110,11 @@ def index_put_(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
 def _write(
     rec: Recorder, x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool
 ) -> None:
+    if values.dtype != x.dtype:
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {x.dtype} for the destination and "
+            f"{values.dtype} for the source."
+        )
     given = [i for i in indices if i is not None]
     masks = [i for i in given if i.dtype in _MASKS]
     if masks and len(given) == 1 and values.numel() == 1:
@@ -151,9 +154,12 @@ def _accumulate(
     shape = torch.broadcast_shapes(*(i.shape for i in given))
     count = math.prod(shape)
     largest_key = max(1, (x.numel() - 1) // max(1, _slice_elems(x, indices)))
+    expanded = _expanded_values(values, _value_shape(x, indices, shape), x, indices)
+    del indices
     with Temporaries(rec) as tmp:
         linear = None
-        for index in given:
+        while given:
+            index = given.pop(0)
             if checked and index.is_meta:
                 _check_bounds(rec, index)
             if not index.is_meta:
@@ -167,8 +173,9 @@ def _accumulate(
                 linear = scaled
             else:
                 tmp.free(scaled)
-        value_shape = _value_shape(x, indices, shape)
-        tmp.contiguous(_expanded_values(values, value_shape, x, indices))
+        # Positions under a mask end with the last index that was flattened.
+        del index
+        tmp.contiguous(expanded)
         tmp.alloc(count * _INDEX_BYTES)
         tmp.alloc(count * _INDEX_BYTES)
         range_copy = tmp.alloc(count * _INDEX_BYTES)

@@ -1,12 +1,13 @@
 """Ops whose sizes are the number of set elements of a mask, and what copies through a mask.
 
-The positions of set elements are counted and selected by CUB: formula `nonzero` `[items]`, one stage
-(`ATen/native/cuda/Nonzero.cu`, `IndexKernel.cpp`, `TensorAdvancedIndexing.cpp`).
+The positions of set elements are counted and selected by CUB: formula `nonzero` `[items]`, with the positions requested
+between its two stages (`ATen/native/cuda/Nonzero.cu`, `IndexKernel.cpp`, `TensorAdvancedIndexing.cpp`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,18 +22,41 @@ _INDEX_BYTES = 8
 
 def set_elements(rec: Recorder, mask: torch.Tensor, op: str) -> int:
     """How many elements of `mask` are set: a read of values by `op`, and none where they are not known."""
+    known = _known_count(rec, mask)
+    if known is None:
+        rec.host_read(op)
+    return known or 0
+
+
+def _selected(rec: Recorder, x: torch.Tensor, mask: torch.Tensor, count: int) -> torch.Tensor:
+    """`x[mask]`: the positions end once it is there."""
+    found = positions(rec, mask, count)
+    output = torch.empty((count,), dtype=x.dtype, device="meta")
+    rec.requested(output)
+    del found
+    return output
+
+
+def _repeats(mask: torch.Tensor, shape: Sequence[int]) -> int:
+    """How often each element of `mask` stands in it when it is expanded to `shape`."""
+    return math.prod(shape) // max(1, mask.numel())
+
+
+def _known_count(rec: Recorder, mask: torch.Tensor) -> int | None:
     values = rec.known_values(mask)
-    if values is not None:
-        return int(values.count_nonzero())
-    rec.host_read(op)
-    return 0
+    return None if values is None else int(values.count_nonzero())
 
 
-def nonzero_scratch(rec: Recorder, mask: torch.Tensor) -> None:
-    """What finding the set elements of `mask` requests besides their positions, whose number is data."""
+def positions(rec: Recorder, mask: torch.Tensor, count: int) -> torch.Tensor:
+    """Request what finding the `count` set elements of `mask` takes, and their positions, a row per dimension."""
     with Temporaries(rec) as tmp:
         tmp.contiguous(mask)
-        rec.scratch("nonzero", [mask.numel()])
+        scratch = rec.formula("nonzero", [mask.numel()])
+        rec.stage(scratch, 0)
+        found = torch.empty((mask.dim(), count), dtype=torch.int64, device="meta")
+        rec.requested(found)
+        rec.stage(scratch, 1)
+    return found
 
 
 @handles(aten.nonzero.default)
@@ -41,9 +65,7 @@ def nonzero(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     x = args[0]
     if not x.is_meta:
         return func(*args, **kwargs)
-    count = set_elements(rec, x, "aten::nonzero")
-    nonzero_scratch(rec, x)
-    return torch.empty((count, x.dim()), dtype=torch.int64, device="meta")
+    return positions(rec, x, set_elements(rec, x, "aten::nonzero")).t()
 
 
 @handles(aten.masked_select.default)
@@ -53,14 +75,12 @@ def masked_select(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if not x.is_meta:
         return func(*args, **kwargs)
     shape = torch.broadcast_shapes(x.shape, mask.shape)
-    count = set_elements(rec, mask, "aten::masked_select") * (math.prod(shape) // max(1, mask.numel()))
-    nonzero_scratch(rec, mask.expand(shape))
-    return torch.empty((count,), dtype=x.dtype, device="meta")
+    return _selected(rec, x, mask.expand(shape), set_elements(rec, mask, "aten::masked_select") * _repeats(mask, shape))
 
 
 @handles(aten.masked_scatter.default, aten.masked_scatter_.default)
 def masked_scatter(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A clone unless in place, a 64-bit running count of the mask, the mask as bytes, and CUB's scan of it.
+    """A clone unless in place, a 64-bit running count of the mask, the mask as bytes, CUB's scan of it, and the source.
 
     The gradient of `masked_select` is scattered into its own zeros.
     """
@@ -76,21 +96,28 @@ def masked_scatter(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
         tmp.alloc(output.numel() * _INDEX_BYTES)
         tmp.contiguous(mask.expand(output.shape))
         rec.scratch("cub_scan", [output.numel(), _INDEX_BYTES])
+        tmp.contiguous(args[2])
     return output
 
 
 @handles(aten.masked_scatter_backward.default)
 def masked_scatter_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the mask selects of the gradient, followed by zeros up to the source's size.
+    """What the mask selects of the gradient, followed by zeros up to the source's size; nothing, where it is not known.
 
     Whatever the mask: selection and zeros together are as large as their concatenation.
     """
     grad, mask, sizes = args
     if not grad.is_meta:
         return func(*args, **kwargs)
-    nonzero_scratch(rec, mask.expand(grad.shape))
+    count = (_known_count(rec, mask) or 0) * _repeats(mask, grad.shape)
+    selected = _selected(rec, grad, mask.expand(grad.shape), count)
+    rest = math.prod(sizes) - count
+    if not rest:
+        return selected.view(sizes)
     output = torch.empty(sizes, dtype=grad.dtype, device="meta")
     with Temporaries(rec) as tmp:
-        tmp.alloc(output.numel() * output.element_size())
+        tmp.alloc(rest * output.element_size())
         rec.requested(output)
+        # The concatenation takes the selection's place.
+        del selected
     return output

@@ -11,20 +11,25 @@ const OP: &str = "cub selection";
 const TILE_STATE_BYTES: u64 = 8;
 const COUNT_BYTES: u64 = 4;
 
-/// `nonzero [items]`: the count, the storage of its sum, the storage of the selection. One stage.
+/// `nonzero [items]`: stage 0 before the positions are requested (the count, the storage of its sum), stage 1 after it
+/// (the storage of the selection; everything is freed).
 ///
 /// # Errors
 /// [`FormulaError`].
 pub fn nonzero(arguments: &mut Arguments<'_>, target: &Target) -> Result<Stages, FormulaError> {
     let items = arguments.size()?;
-    Ok(vec![vec![
-        Step::Alloc { slot: 0, bytes: COUNT_BYTES },
-        Step::Alloc { slot: 1, bytes: count_bytes(items, target.gpu)? },
-        Step::Free { slot: 1 },
-        Step::Alloc { slot: 2, bytes: select_bytes(items, target.gpu)? },
-        Step::Free { slot: 2 },
-        Step::Free { slot: 0 },
-    ]])
+    Ok(vec![
+        vec![
+            Step::Alloc { slot: 0, bytes: COUNT_BYTES },
+            Step::Alloc { slot: 1, bytes: count_bytes(items, target.gpu)? },
+            Step::Free { slot: 1 },
+        ],
+        vec![
+            Step::Alloc { slot: 2, bytes: select_bytes(items, target.gpu)? },
+            Step::Free { slot: 2 },
+            Step::Free { slot: 0 },
+        ],
+    ])
 }
 
 /// `select_unique [items, itemsize]`: one stage.
