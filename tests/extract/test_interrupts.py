@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import nn
 
 import gpumem
+
+
+@pytest.fixture(autouse=True)
+def in_the_foreground() -> Iterator[None]:
+    """A shell's background jobs ignore Ctrl-C, and tests may be one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class _Interrupted(nn.Module):

@@ -63,6 +63,7 @@ MORE = (
     ("hf:hubert", FP32),
     ("nn:encoder_padded", INFER_FP32),
     ("nn:gru_cell", FP32),
+    ("op:cholesky", FP32),
     ("op:ctc_loss", FP32),
     ("op:index_host", FP32),
     ("op:masked_scatter", FP32),

@@ -14,7 +14,16 @@ _CHECKS = {"torch": "_check", "torch.distributions": ""}
 # of a comparison.
 _NOTHING = frozenset(("CACHE", "NOP", "TO_BOOL", "RESUME", "EXTENDED_ARG", "NOT_TAKEN"))
 _COMPARED = frozenset(
-    ("LOAD_FAST", "LOAD_CONST", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_DEREF", "COMPARE_OP", "LOAD_SMALL_INT")
+    (
+        "LOAD_FAST",
+        "LOAD_FAST_BORROW",
+        "LOAD_CONST",
+        "LOAD_SMALL_INT",
+        "LOAD_ATTR",
+        "LOAD_GLOBAL",
+        "LOAD_DEREF",
+        "COMPARE_OP",
+    )
 )
 
 
@@ -36,22 +45,24 @@ def asserted_value() -> bool | None:
 
 
 def _asserted(frame: FrameType) -> bool | None:
-    instructions = [found for found in dis.get_instructions(frame.f_code) if found.opname not in _NOTHING]
-    at = next((n for n, found in enumerate(instructions) if found.offset == frame.f_lasti), None)
-    if at is None:
-        return None
-    if "JUMP" not in instructions[at].opname:  # A tensor by itself as a condition is read by the jump.
-        at += 1
+    # A tensor by itself as a condition is read by the jump.
+    following = iter(
+        found
+        for found in dis.get_instructions(frame.f_code)
+        if (found.offset > frame.f_lasti or (found.offset == frame.f_lasti and "JUMP" in found.opname))
+        and found.opname not in _NOTHING
+    )
     compared = False
-    while at < len(instructions) and instructions[at].opname in _COMPARED:
-        compared = compared or instructions[at].opname == "COMPARE_OP"
-        at += 1
-    if at + 1 >= len(instructions) or not _raises_assertion(instructions[at + 1]):
-        return None
-    jump = instructions[at].opname
-    if "JUMP" not in jump:
-        return None
-    return jump.endswith("IF_TRUE") and not compared
+    for found in following:
+        if "JUMP" in found.opname:
+            raising = next(following, None)
+            if raising is None or not _raises_assertion(raising):
+                return None
+            return found.opname.endswith("IF_TRUE") and not compared
+        if found.opname not in _COMPARED:
+            return None
+        compared = compared or found.opname == "COMPARE_OP"
+    return None
 
 
 def _raises_assertion(instruction: dis.Instruction) -> bool:

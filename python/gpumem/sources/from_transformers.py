@@ -43,7 +43,7 @@ def resolve(name: str, mode: str, input: Any) -> Source:
 
     transformers = load("transformers", _PACKAGE)
     config, said_by = _config(transformers, name)
-    model_class, build = _head(transformers, config)
+    model_class, build = find_head(transformers, config)
     try:
         # Loops choose their precision; a dtype in the config is the one of the published weights.
         model = build_empty(build).float()
@@ -107,8 +107,8 @@ def _config(transformers: Any, name: str) -> tuple[Any, str]:
     )
 
 
-def _head(transformers: Any, config: Any) -> tuple[str, Callable[[], nn.Module]]:
-    """The name of the class to build and a function that builds it."""
+def find_head(transformers: Any, config: Any) -> tuple[str, Callable[[], nn.Module]]:
+    """The name of the class that is trained with this configuration, and a function that builds it."""
     for architecture in config.architectures or ():
         model_class = getattr(transformers, architecture, None)
         if model_class is not None:

@@ -49,6 +49,8 @@ OPS: dict[str, Op] = {
     "cross": function("tokens", lambda h, x: torch.cross(h[..., :3], x[..., :3], dim=-1)),
     "trace": function("rows", lambda h, x: (h.t() @ h).trace()),
     "matrix_norm": function("images", lambda h, x: torch.linalg.matrix_norm(h)),
+    # Without its gradient, whose triangular solves are not followed.
+    "cholesky": function("images", lambda h, x: h + torch.linalg.cholesky_ex(_square(h.detach()))[0].sum()),
     "inv": function("images", lambda h, x: torch.linalg.inv(_square(h))),
     "solve": function("images", lambda h, x: torch.linalg.solve(_square(h), x.float())),
     "rfft2": function("images", lambda h, x: torch.fft.rfft2(h.float()).real),

@@ -53,7 +53,7 @@ def load(name: str) -> LoadedModel:
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = 0
     config.dtype = torch.float32
-    _, build = from_transformers._head(transformers, config)
+    _, build = from_transformers.find_head(transformers, config)
     parameters = sum(parameter.numel() for parameter in build_empty(build).parameters())
     if parameters > _MOST_PARAMETERS:
         raise ValueError(f"{parameters:,} parameters in {_DEPTH} layers")

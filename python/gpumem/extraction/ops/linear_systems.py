@@ -1,4 +1,6 @@
-"""Linear systems in batches of small matrices, which cuBLAS takes as arrays of pointers (`BatchLinearAlgebra.cpp`).
+"""Linear systems in batches of small matrices, which cuBLAS and cuSOLVER take as arrays of pointers.
+
+Sources: `BatchLinearAlgebra.cpp`, `BatchLinearAlgebraLib.cpp`.
 
 What cuSOLVER asks for (single or large matrices) is not known here and left out.
 """
@@ -55,6 +57,18 @@ def lu_factor(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
         rec.requested(output)
         with Temporaries(rec) as tmp:
             _factor(tmp, args[0])
+    return output
+
+
+@handles(aten.linalg_cholesky_ex.default)
+def cholesky(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Factors and flags; the matrices of a batch are pointed to."""
+    output = func(*args, **kwargs)
+    if args[0].is_meta:
+        rec.requested(output)
+        if _batch(args[0]) > 1:
+            with Temporaries(rec) as tmp:
+                tmp.alloc(_batch(args[0]) * _POINTER_BYTES)
     return output
 
 
