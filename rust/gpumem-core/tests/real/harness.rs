@@ -60,9 +60,9 @@ impl Harness {
         }
         // The script reads the headers' folder from `CI`, which continuous integration sets to `true`.
         let headers = Path::new(site_packages).join("nvidia/cu13/include");
-        let mut build = Command::new("sh");
-        build.arg(self.directory.join("build.sh")).env("SP", site_packages).env("CI", headers);
-        let built = build.status().unwrap();
+        let mut script = Command::new("sh");
+        script.arg(self.directory.join("build.sh")).env("SP", site_packages).env("CI", headers);
+        let built = script.status().unwrap();
         assert!(built.success(), "the harness does not build in {}", self.directory.display());
     }
 
