@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 
 
 @pytest.mark.usefixtures("virtual_gpu")
-@pytest.mark.parametrize("reference", ["hf:gpt2", "unet:plain", "tv:swin_t"])
+@pytest.mark.parametrize("reference", ["hf:gpt2", "unet:plain", "tv:swin_t", "tv:vit_b_16"])
 def test_every_variant_and_two_mixtures_equal_cuda(reference: str) -> None:
     plans = list(plans_of(reference, random_plans=2))
     assert any(plan.case.regions for plan in plans)

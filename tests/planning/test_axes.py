@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import gpumem
-from gpumem.errors import GpumemError, InputError, PlanError, UnknownNameError
+from gpumem.errors import DoesNotFitError, GpumemError, InputError, PlanError, UnknownNameError
+from gpumem.extraction.keywords import loop_keywords
 from gpumem.planning.axes import Axes
+from gpumem.planning.loops import PlannedLoop
 from tests.planning.conftest import BATCH
 from tests.planning.models import SAMPLE, Tower
 
@@ -41,12 +43,17 @@ def test_a_step_in_the_backward_pass_fits_where_no_other_does() -> None:
 
 
 def test_offload_is_chosen_where_checkpoints_do_not_reach() -> None:
-    kept = _plan("8GB")
-    assert not kept.regions
-    tight = int(kept.report.reserved_peak) - (64 << 20)
-    plan = _plan(tight, offload=True)
-    assert plan.regions
-    assert set(plan.regions.values()) <= {"checkpoint", "offload"}
+    tower = Tower((2048,) * 6)
+    limit = {"gpu": "rtx3090", "context": 0}
+    planned = PlannedLoop(tower, SAMPLE, (BATCH,), loop_keywords({"optimizer": "adamw"}))
+    offloading = PlannedLoop(tower, SAMPLE, (BATCH,), loop_keywords({"optimizer": "adamw"}), offload=True)
+    needs = [one.smallest_bytes(BATCH, limit) for one in (offloading, planned)]
+    # The smallest that was seen is no bound, so halfway.
+    tight = sum(needs) // 2
+    with pytest.raises(DoesNotFitError):
+        gpumem.plan(tower, SAMPLE, budget=tight, **LOOP)
+    plan = gpumem.plan(tower, SAMPLE, budget=tight, offload=True, **LOOP)
+    assert "offload" in plan.regions.values()
     assert plan.report.fits
 
 

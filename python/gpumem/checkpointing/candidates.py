@@ -24,12 +24,14 @@ class Region:
         kind: Class name, for a run the class of the container.
         alike: Equal for regions of the same structure (classes, and shapes and dtypes of parameters).
         parts: Regions inside it, a finer choice: attention and feed-forward of a transformer layer.
+        in_place: Whether a module in it writes its result over its argument (`inplace=True`).
     """
 
     name: str
     kind: str
     alike: int
     parts: tuple[Region, ...] = ()
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,4 +238,5 @@ def _region(name: str, module: nn.Module, alike: _Alike) -> Region:
         inner = [(path, child) for path, child in _called(name, module) if _is_worth_running_again(child)]
         parts = tuple(Region(path, type(child).__name__, alike.number(child)) for path, child in inner)
     kind = "Sequential" if name.endswith("]") else type(module).__name__
-    return Region(name, kind, alike.number(module), parts)
+    in_place = any(inner.__dict__.get("inplace") is True for inner in module.modules())
+    return Region(name, kind, alike.number(module), parts, in_place)

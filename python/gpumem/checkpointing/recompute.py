@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gpumem.checkpointing.offload import Offloaded
 from gpumem.checkpointing.options import OFFLOAD, REENTRANT, is_selective
-from gpumem.checkpointing.selective import context_function
+from gpumem.checkpointing.selective import selective_keywords
 from gpumem.checkpointing.state import KeptState, out_of_place, stand_ins
 from gpumem.errors import RegionError
 
@@ -105,9 +105,10 @@ def recomputed(
     if option == OFFLOAD:
         with Offloaded(modules):
             return body(*args, **kwargs)
+    compiling = torch.compiler.is_compiling()
     # Dynamo takes a `context_fn` only where it is selective, so the default one is not passed.
-    selective: dict[str, Any] = {"context_fn": context_function(option)} if is_selective(option) else {}
-    if torch.compiler.is_compiling():
+    selective = selective_keywords(option, compiling=compiling) if is_selective(option) else {}
+    if compiling:
         # The compiler sees the region as one operation and itself leaves changes of buffers out of the second run.
         return checkpoint(
             lambda *values: body(*values, **kwargs),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,17 @@ _CONTEXT_FUNCTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-def context_function(option: str) -> Callable[[], Any]:
-    """What `torch.utils.checkpoint.checkpoint` takes as `context_fn` for a selective option."""
-    return _CONTEXT_FUNCTIONS[option]
+# Newer versions of torch warn unless told whether hooks on saved tensors, the tracer's or the user's, get kept outputs too;
+# they never did.
+_HOOKS = "respect_saved_tensors_hooks"
+_ABOUT_HOOKS = {_HOOKS: False} if _HOOKS in inspect.signature(torch_checkpoint.checkpoint).parameters else {}
+
+
+def selective_keywords(option: str, *, compiling: bool) -> dict[str, Any]:
+    """Keywords of `torch.utils.checkpoint.checkpoint` for a selective option.
+
+    Args:
+        option: One of `SAVED_OPS`.
+        compiling: Whether Dynamo sees the call, which takes the context function alone.
+    """
+    return {"context_fn": _CONTEXT_FUNCTIONS[option], **({} if compiling else _ABOUT_HOOKS)}

@@ -12,9 +12,10 @@ from gpumem._core import ModelSpec, RegionSpace
 from gpumem.checkpointing import applied_regions, called_one_by_one, candidate_regions, candidate_segments
 from gpumem.checkpointing.options import CHECKPOINT
 from gpumem.checkpointing.places import check_unwrapped
+from gpumem.checkpointing.selective import selective_contexts_exist
 from gpumem.errors import GpumemError, RegionError, SpecError
 from gpumem.extraction.region_space import OverwrittenError, RegionTracer
-from gpumem.planning.variants import Variant, Variants, segments_variant, variants_of
+from gpumem.planning.variants import Variant, Variants, keeps_nothing, segments_variant, variants_of
 
 # Sets of segments that are traced: each costs one more trace.
 _SEGMENT_SETS = 3
@@ -54,7 +55,8 @@ class PlannedLoop:
         batches: Batch sizes to trace; several for plans of every batch size.
         loop: All keywords of `gpumem.extract` but `batches`.
         offload: Whether what regions save may wait in the host's memory: one more trace.
-        parts: Whether parts of regions, and several regions as one segment, can be checkpointed: more traces.
+        parts: Whether regions can keep the outputs of some operations, and parts of regions, and several regions as one
+            segment, can be checkpointed: more traces.
 
     Raises:
         RegionError: the model is wrapped (`torch.compile`), or has a plan applied.
@@ -80,7 +82,9 @@ class PlannedLoop:
                 "undo it first: applied.undo()",
             )
         candidates = candidate_regions(model)
-        self._variants = variants_of(candidates.regions, parts=parts, offload=offload)
+        self._variants = variants_of(
+            candidates.regions, parts=parts, selective=parts and selective_contexts_exist(), offload=offload
+        )
         self.notes: list[str] = [candidates.reason] if candidates.reason else []
         self._space, self._kept = self._join(model, batches, segments=parts)
         if always_kept := [path for region, path in enumerate(self._variants.paths) if not self._can_change(region)]:
@@ -116,7 +120,8 @@ class PlannedLoop:
             kept.append(variant)
 
         for wanted in others if paths else ():
-            consider(wanted)
+            if not keeps_nothing(wanted, traced[0][0]["ops"]):
+                consider(wanted)
         if segments and [variant.name for variant in kept[1:2]] == [CHECKPOINT]:
             if apart := called_one_by_one(model, paths):
                 self.notes.append(

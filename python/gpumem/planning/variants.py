@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpumem.checkpointing.candidates import Region
-from gpumem.checkpointing.options import CHECKPOINT, OFFLOAD
+from gpumem.checkpointing.options import CHECKPOINT, OFFLOAD, SAVED_OPS, is_selective
 
 # Parts (attention, feed-forward) are offered where at least this share of the regions has one of that name.
 _SHARE_WITH_PART = 0.5
@@ -58,9 +58,21 @@ class Variants:
         return {name: option for name, option in variant.applied.items() if name == path or name.startswith(f"{path}.")}
 
 
-def variants_of(regions: Sequence[Region], *, parts: bool = True, offload: bool = False) -> Variants:
-    """Keep, whole regions, (with `parts`) parts that most regions have, and (with `offload`) regions on the host."""
+def variants_of(
+    regions: Sequence[Region], *, parts: bool = True, selective: bool = False, offload: bool = False
+) -> Variants:
+    """Keep, whole regions, and what else is asked for.
+
+    Args:
+        regions: The regions.
+        parts: Whether to offer parts that most regions have.
+        selective: Whether to offer regions that keep the outputs of some operations, where nothing writes in place.
+        offload: Whether to offer regions whose saved tensors wait on the host.
+    """
     found = [Variant("keep"), Variant(CHECKPOINT, {region.name: CHECKPOINT for region in regions})]
+    out_of_place = [region.name for region in regions if not region.in_place]
+    if selective and out_of_place:
+        found += [Variant(option, dict.fromkeys(out_of_place, option)) for option in SAVED_OPS]
     for part in _common_parts(regions) if parts else ():
         names = {f"{region.name}.{part}" for region in regions}
         applied = {p.name: CHECKPOINT for region in regions for p in region.parts if p.name in names}
@@ -68,6 +80,17 @@ def variants_of(regions: Sequence[Region], *, parts: bool = True, offload: bool 
     if offload:
         found.append(Variant(OFFLOAD, {region.name: OFFLOAD for region in regions}))
     return Variants(tuple(region.name for region in regions), tuple(found))
+
+
+def keeps_nothing(variant: Variant, ops: Collection[str]) -> bool:
+    """Whether a loop of these operations has none whose output the variant is to keep.
+
+    Args:
+        variant: Any variant; one that is not selective keeps what it keeps.
+        ops: Operations of the loop as a trace names them, such as `aten.mm.default`.
+    """
+    kept = set().union(*(SAVED_OPS[option] for option in variant.applied.values() if is_selective(option)))
+    return bool(kept) and not kept & {"::".join(op.split(".")[:2]) for op in ops}
 
 
 def _common_parts(regions: Sequence[Region]) -> list[str]:

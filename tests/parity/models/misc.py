@@ -10,6 +10,7 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch.nn import functional as f
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem.extraction.inputs import TensorSpec, parse_input
 from tests.parity.models.base import LoadedModel
@@ -269,6 +270,23 @@ class Autocast(_Base):
         return self.head(y @ x.to(y.dtype)).mean(1)
 
 
+class _Watching(TorchDispatchMode):
+    """A mode of the program that changes nothing; while it is active, C++ counts every tensor as subclass-like."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class UnderMode(_Base):
+    """A bias added to a product of a transposed input: out of place under a mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.body(x).transpose(0, 1)
+        with _Watching():  # type: ignore[no-untyped-call]
+            z = self.head(y)
+        return z.transpose(0, 1) + self.head(y).transpose(0, 1)
+
+
 class Hooks(_Base):
     """Forward hooks, a gradient hook on an activation and `retain_grad`."""
 
@@ -349,6 +367,7 @@ _BUILDERS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "buffers": (Buffers, _TOKENS),
     "no_grad_teacher": (NoGradTeacher, _ROW),
     "autocast_regions": (Autocast, _TOKENS),
+    "under_mode": (UnderMode, _TOKENS),
     "hooks": (Hooks, _ROW),
     "shared_module": (SharedModule, _ROW),
     "unused_parameters": (UnusedParameters, _ROW),

@@ -1,4 +1,4 @@
-"""Recognising ops called by a formula of the autograd engine, not by a user's backward or a recomputed forward."""
+"""Recognising who calls: a formula of the autograd engine, a user's backward, a recomputed forward, the program's modes."""
 
 from __future__ import annotations
 
@@ -28,3 +28,12 @@ def called_by_engine(rec: Recorder) -> bool:
     while frame is not None and frame.f_code.co_name in _BETWEEN:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_name == _ENGINE_FRAME
+
+
+def under_mode() -> bool:
+    """Whether the program has a dispatch mode of its own active (selective checkpointing, a counter of FLOPs).
+
+    C++ then counts every tensor as subclass-like (`ATen/TensorSubclassLikeUtils.h`). Only a composite op's choice can
+    ask: below it the modes are off the stack.
+    """
+    return torch._C._len_torch_dispatch_stack() > 1

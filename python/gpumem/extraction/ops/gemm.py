@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpumem.extraction.memory_format import is_dense
+from gpumem.extraction.ops.engine import under_mode
 from gpumem.extraction.ops.registry import chooses, handles
 from gpumem.extraction.recorder import Recorder, Temporaries
 
@@ -81,7 +82,7 @@ def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
 
 @chooses("linear")
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`aten::linear` as CUDA runs it: the meta path adds the bias out of place."""
+    """`aten::linear` as CUDA runs it: the meta path adds the bias out of place, CUDA does under a mode of the program."""
     if bias is not None:
         if x.dim() == 2:
             return aten.addmm.default(bias, x, weight.t())  # type: ignore[no-any-return]
@@ -90,4 +91,6 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
             flat = aten.addmm.default(bias, x.reshape(rows, x.shape[-1]), weight.t())
             return flat.view(*x.shape[:-1], weight.shape[0])  # type: ignore[no-any-return]
     output = aten.matmul.default(x, weight.t())
-    return output if bias is None else output.add_(bias)  # type: ignore[no-any-return]
+    if bias is None:
+        return output  # type: ignore[no-any-return]
+    return output.add(bias) if under_mode() else output.add_(bias)  # type: ignore[no-any-return]

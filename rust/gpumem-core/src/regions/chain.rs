@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::regions::cost::StepCosts;
 use crate::regions::cut::Run;
 use crate::regions::left::left_bytes;
+use crate::regions::parallel::map;
 use crate::regions::space::RegionSpace;
 use crate::regions::trial::{Moment, Trials};
 
@@ -92,10 +93,10 @@ impl RegionSpace {
         (0..self.paths.len()).map(|region| if self.is_allowed(region, variant) { variant } else { 0 }).collect()
     }
 
-    pub(super) fn chain(&self, trials: &mut Trials<'_>, costs: &StepCosts) -> Result<RegionChain, Error> {
+    pub(super) fn chain(&self, trials: &Trials<'_>, costs: &StepCosts) -> Result<RegionChain, Error> {
         let prepared = trials.prepared();
-        let moments: Vec<Vec<Moment>> =
-            (0..self.variants.len()).map(|variant| trials.moments(&self.uniform(variant))).collect();
+        let all: Vec<usize> = (0..self.variants.len()).collect();
+        let moments: Vec<Vec<Moment>> = map(&all, |&variant| trials.another().moments(&self.uniform(variant)));
         let runs = self.variants[0].steps.last().map_or(&[][..], Vec::as_slice);
         let order = forward_order(runs, self.paths.len());
         let left = left_bytes(prepared, &order);

@@ -11,9 +11,9 @@ use crate::regions::trial::Trials;
 
 /// Actions that may be played for an answer unless the caller says otherwise: some 30 ms on one core.
 const ACTIONS_PLAYED: usize = 3 << 17;
-/// Up to so many plans, all cheaper ones are gone through (14 regions that are kept or checkpointed), unless that takes
-/// more than [`EXHAUSTIVE_FACTOR`] times the usual plays.
-const EXHAUSTIVE_PLANS: usize = 1 << 14;
+/// Up to so many plans, all cheaper ones are gone through (14 regions that are kept, checkpointed, or checkpointed
+/// selectively), unless that takes more than [`EXHAUSTIVE_FACTOR`] times the usual plays.
+const EXHAUSTIVE_PLANS: usize = 3_usize.pow(14);
 const EXHAUSTIVE_FACTOR: usize = 16;
 /// Of plans gone through, one in so many at least is expected to be worth playing; the others hold too much at once.
 const PLANS_PER_PLAY: usize = 16;

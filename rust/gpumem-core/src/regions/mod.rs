@@ -19,11 +19,13 @@ mod matching;
 #[cfg(test)]
 mod nearby_tests;
 mod neighbours;
+mod parallel;
 mod pareto;
 mod pieces;
 mod plan;
 mod prepared;
 mod segments;
+mod source;
 mod space;
 mod splice;
 mod structured;

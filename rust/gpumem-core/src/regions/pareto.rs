@@ -37,7 +37,7 @@ impl RegionSpace {
         let costs = self.costs(batch, &Throughput::of(setting.gpu)?)?;
         let prepared = Prepared::new(self, batch, &self.target(batch, setting)?)?;
         let mut trials = Trials::new(&prepared, &unlimited)?;
-        let chain = self.chain(&mut trials, &costs)?;
+        let chain = self.chain(&trials, &costs)?;
         let front = pareto(&chain.chain);
         let mut plans: Vec<FrontPlan> = Vec::new();
         for index in evenly(front.len(), MOST_PLAYED) {

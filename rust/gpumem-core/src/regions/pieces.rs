@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::regions::holds::End;
 use crate::regions::matching::NONE;
+use crate::regions::parallel::map;
 use crate::regions::prepared::{Act, Deed, index};
 use crate::regions::space::RegionSpace;
 
@@ -49,21 +50,10 @@ impl Pieces {
                 }
             }
         }
-        // Per key, one more than the run in which it was last seen to begin.
-        let mut seen = vec![0; keys];
-        let mut of_run = Vec::with_capacity(acts.len());
-        for (variant, runs) in acts.iter().enumerate() {
-            seen.fill(0);
-            let mut ends = space.holders.possible(variant);
-            let mut of_variant = Vec::with_capacity(runs.len());
-            for (number, run) in (0_u32..).zip(runs) {
-                let (own, behind) = ends.split_at(ends.partition_point(|(end, _)| end.run() <= number));
-                ends = behind;
-                of_variant.push(pieces(number, run, own, &birth, &mut seen)?);
-            }
-            of_run.push(of_variant);
-        }
-        let absent = acts.iter().map(|runs| absent(runs, &birth)).collect();
+        let numbers: Vec<usize> = (0..acts.len()).collect();
+        let of_run = map(&numbers, |&variant| of_runs(space.holders.possible(variant), &acts[variant], &birth));
+        let of_run = of_run.into_iter().collect::<Result<_, _>>()?;
+        let absent = map(acts, |runs| absent(runs, &birth));
         Ok(Self { of_run, absent, birth })
     }
 
@@ -76,6 +66,18 @@ impl Pieces {
     pub(super) fn of(&self, variant: usize, run: usize) -> &[Piece] {
         &self.of_run[variant][run]
     }
+}
+
+/// Interruptions of every run of one variant, given where keys may end in it.
+fn of_runs(mut ends: &[(End, u32)], runs: &[Vec<Act>], birth: &[u32]) -> Result<Vec<Vec<Piece>>, Error> {
+    // Per key, one more than the run in which it was last seen to begin.
+    let mut seen = vec![0; birth.len()];
+    let of_run = (0_u32..).zip(runs).map(|(number, run)| {
+        let (own, behind) = ends.split_at(ends.partition_point(|(end, _)| end.run() <= number));
+        ends = behind;
+        pieces(number, run, own, birth, &mut seen)
+    });
+    of_run.collect()
 }
 
 fn absent(runs: &[Vec<Act>], birth: &[u32]) -> Vec<Vec<u32>> {

@@ -48,7 +48,7 @@ impl RegionSpace {
         let costs = self.costs(batch, &Throughput::of(setting.gpu)?)?;
         let prepared = Prepared::new(self, batch, &setting.target(End::High))?;
         let unlimited = Setting { budget_bytes: None, gpu_asked: None, ..setting.clone() };
-        let chain = self.chain(&mut Trials::new(&prepared, &unlimited)?, &costs)?;
+        let chain = self.chain(&Trials::new(&prepared, &unlimited)?, &costs)?;
         let ways = chain.chain.regions().iter().zip(&chain.options).zip(&chain.order);
         let ways = ways.map(|((content, variants), &region)| {
             let ways = content.options.iter().zip(variants);
@@ -112,8 +112,8 @@ impl RegionSpace {
         let throughput = Throughput::of(setting.gpu)?;
         let costs = self.costs(batch, &throughput)?;
         let Some(prepared) = self.prepared(batch, setting)? else { return Ok(None) };
-        let mut trials = Trials::new(&prepared, setting)?;
-        let chain = self.chain(&mut trials, &costs)?;
+        let trials = Trials::new(&prepared, setting)?;
+        let chain = self.chain(&trials, &costs)?;
         let mut chooser = Chooser::new(&chain, trials);
         Ok(chooser.choose(plays).map(|chosen| FoundPlan {
             choice: chosen.choice,
@@ -145,7 +145,7 @@ impl RegionSpace {
         let costs = self.costs(batch, &Throughput::of(setting.gpu)?)?;
         let prepared = Prepared::new(self, batch, &self.target(batch, setting)?)?;
         let mut trials = Trials::new(&prepared, &unlimited)?;
-        let chain = self.chain(&mut trials, &costs)?;
+        let chain = self.chain(&trials, &costs)?;
         let kept_bytes = trials.sufficient_bytes(&self.uniform(0));
         let least_bytes = Chooser::new(&chain, trials).smallest_reserved_bytes();
         let reserved_bytes = least_bytes.map_or(kept_bytes, |bytes| bytes.min(kept_bytes));
@@ -156,8 +156,8 @@ impl RegionSpace {
     fn any_fits(&self, batch: u64, setting: &Setting) -> Result<bool, Error> {
         let costs = self.costs(batch, &Throughput::of(setting.gpu)?)?;
         let Some(prepared) = self.prepared(batch, setting)? else { return Ok(false) };
-        let mut trials = Trials::new(&prepared, setting)?;
-        let chain = self.chain(&mut trials, &costs)?;
+        let trials = Trials::new(&prepared, setting)?;
+        let chain = self.chain(&trials, &costs)?;
         Ok(Chooser::new(&chain, trials).any_fits())
     }
 

@@ -6,17 +6,14 @@
 //! storage of the joined loop: a key of the [matching](super::matching), an allocation of one variant that has no key,
 //! or a slot of a formula call. The emptied cache of `cudnn.benchmark` is not played here: the report of the plan has it.
 
-use std::collections::BTreeMap;
-
 use crate::error::Error;
-use crate::formula::{self, Stages, Step};
-use crate::poly::Poly;
-use crate::regions::cut::{Run, Variant};
+use crate::regions::cut::Run;
 use crate::regions::matching::NONE;
+use crate::regions::parallel::map;
 use crate::regions::pieces::Pieces;
+use crate::regions::source::{Shared, Source};
 use crate::regions::space::RegionSpace;
-use crate::regions::splice::CUBLAS_WORKSPACE;
-use crate::spec::{Category, Event, Origin};
+use crate::spec::Event;
 use crate::target::Target;
 
 /// What happens to a place.
@@ -85,20 +82,22 @@ impl<'a> Prepared<'a> {
             workspaces: 0,
             class: vec![NONE; keys],
         };
+        let numbers: Vec<usize> = (0..space.variants.len()).collect();
+        let sources = map(&numbers, |&number| Source::new(space, number, &place_of[number], batch, target));
+        let mut sources = sources.into_iter().collect::<Result<Vec<_>, _>>()?;
         let mut shared = Shared::default();
-        for (number, place_of) in place_of.into_iter().enumerate() {
-            let variant = &space.variants[number];
-            for (allocation, &key) in variant.spec.allocations.iter().zip(&space.matching.key_of[number]) {
-                if let Some(class) = prepared.class.get_mut(key as usize) {
+        for (source, key_of) in sources.iter_mut().zip(&space.matching.key_of) {
+            prepared.places += source.begin_at(prepared.places)?;
+            for (allocation, &key) in source.variant.spec.allocations.iter().zip(key_of) {
+                // The same requests are made of a key in every variant.
+                if let Some(class) = prepared.class.get_mut(key as usize).filter(|class| **class == NONE) {
                     *class = shared.class(allocation.bytes, allocation.category);
                 }
             }
-            let mut source =
-                Source { variant, keys, batch, target, place_of, first_slot: Vec::new(), stages: Vec::new() };
-            source.expand(&mut prepared.places)?;
-            let acts = source.acts(number, space, &mut shared)?;
-            prepared.acts.push(acts);
+            source.variant.spec.formulas.iter().for_each(|call| shared.know(call));
         }
+        let acts = map(&numbers, |&number| sources[number].acts(number, space, &shared));
+        prepared.acts = acts.into_iter().collect::<Result<_, _>>()?;
         prepared.workspaces = shared.workspaces.len();
         prepared.pieces = Pieces::new(space, &prepared.acts, keys)?;
         Ok(prepared)
@@ -113,29 +112,6 @@ impl<'a> Prepared<'a> {
     /// First run of the last traced step.
     pub(super) fn last_step(&self) -> usize {
         self.step_begins.iter().rev().nth(1).copied().unwrap_or(0)
-    }
-}
-
-/// Numbers that all variants share.
-#[derive(Default)]
-struct Shared {
-    workspaces: Vec<Vec<Poly>>,
-    classes: BTreeMap<(Poly, Category), u32>,
-}
-
-impl Shared {
-    fn class(&mut self, bytes: Poly, category: Category) -> u32 {
-        let next = u32::try_from(self.classes.len()).unwrap_or(NONE);
-        *self.classes.entry((bytes, category)).or_insert(next)
-    }
-
-    fn workspace(&mut self, arguments: &[Poly]) -> Result<u32, Error> {
-        let known = self.workspaces.iter().position(|other| other == arguments);
-        let number = known.unwrap_or_else(|| {
-            self.workspaces.push(arguments.to_vec());
-            self.workspaces.len() - 1
-        });
-        index(number)
     }
 }
 
@@ -180,129 +156,4 @@ fn places(space: &RegionSpace) -> Result<(Vec<Vec<u32>>, usize), Error> {
         first += most;
     }
     Ok((place_of, first - space.matching.keys()))
-}
-
-/// One variant on its way into acts.
-struct Source<'a> {
-    variant: &'a Variant,
-    keys: usize,
-    batch: u64,
-    target: &'a Target,
-    place_of: Vec<u32>,
-    /// Place of slot 0 of each formula call.
-    first_slot: Vec<u32>,
-    stages: Vec<Stages>,
-}
-
-impl Source<'_> {
-    fn overflow(&self, origin: Origin) -> Error {
-        Error::SizeOverflow { op: self.op(origin), layer: self.layer(origin), batch: self.batch }
-    }
-
-    fn op(&self, origin: Origin) -> String {
-        self.variant.spec.ops[origin.op as usize].clone()
-    }
-
-    fn layer(&self, origin: Origin) -> String {
-        self.variant.spec.layers[origin.layer as usize].path.clone()
-    }
-
-    /// Works out every formula call and gives its slots places.
-    fn expand(&mut self, places: &mut usize) -> Result<(), Error> {
-        for call in &self.variant.spec.formulas {
-            let failed = |source| Error::Formula { op: self.op(call.origin), layer: self.layer(call.origin), source };
-            let arguments = call.arguments.iter().map(|poly| poly.at(self.batch)).collect::<Option<Vec<_>>>();
-            let arguments = arguments.ok_or_else(|| self.overflow(call.origin))?;
-            let kind = formula::kind_index(&call.kind).map_err(failed)?;
-            let stages = formula::expand(kind, &arguments, self.target).map_err(failed)?;
-            let slots = stages.iter().flatten().map(|step| usize::from(slot(step)) + 1).max().unwrap_or(0);
-            self.first_slot.push(index(*places)?);
-            self.stages.push(stages);
-            *places += slots;
-        }
-        Ok(())
-    }
-
-    fn acts(&self, number: usize, space: &RegionSpace, shared: &mut Shared) -> Result<Vec<Vec<Act>>, Error> {
-        let mut all = Vec::new();
-        for (step, runs) in self.variant.steps.iter().enumerate() {
-            for run in runs {
-                let is_joined = run.region().map_or(number == 0, |region| space.is_allowed(region, number));
-                let mut acts = Vec::with_capacity(if is_joined { run.events.len() } else { 0 });
-                if is_joined {
-                    for at in run.events.clone() {
-                        self.event(index(at)?, self.variant.spec.steps[step][at], shared, &mut acts)?;
-                    }
-                }
-                all.push(acts);
-            }
-        }
-        Ok(all)
-    }
-
-    fn bytes(&self, allocation: u32) -> Result<u64, Error> {
-        let allocation = &self.variant.spec.allocations[allocation as usize];
-        let bytes = allocation.bytes.at(self.batch).and_then(|bytes| u64::try_from(bytes).ok());
-        bytes.ok_or_else(|| self.overflow(allocation.origin))
-    }
-
-    fn event(&self, at: u32, event: Event, shared: &mut Shared, acts: &mut Vec<Act>) -> Result<(), Error> {
-        match event {
-            Event::Alloc(allocation) => {
-                let place = self.place_of[allocation as usize];
-                acts.push(Act { bytes: self.bytes(allocation)?, place, at, deed: Deed::Alloc });
-            }
-            Event::Free(allocation) => {
-                let place = self.place_of[allocation as usize];
-                // A key ends where the plan's last holder lets go.
-                if place as usize >= self.keys {
-                    acts.push(Act { bytes: 0, place, at, deed: Deed::Free });
-                }
-            }
-            Event::Scratch { call, stage } => self.scratch(at, (call as usize, stage.into()), shared, acts)?,
-            Event::Mark(_) => {}
-        }
-        Ok(())
-    }
-
-    fn scratch(
-        &self,
-        at: u32,
-        (call, stage): (usize, usize),
-        shared: &mut Shared,
-        acts: &mut Vec<Act>,
-    ) -> Result<(), Error> {
-        let formula_call = &self.variant.spec.formulas[call];
-        let begin = acts.len();
-        if formula_call.kind == CUBLAS_WORKSPACE {
-            let place = shared.workspace(&formula_call.arguments)?;
-            acts.push(Act { bytes: 0, place, at, deed: Deed::Once });
-        }
-        for &step in self.stages[call].get(stage).into_iter().flatten() {
-            let place = self.first_slot[call] + u32::from(slot(&step));
-            match step {
-                Step::Alloc { bytes, .. } => acts.push(Act { bytes, place, at, deed: Deed::Alloc }),
-                Step::TryAlloc { bytes, .. } => acts.push(Act { bytes, place, at, deed: Deed::TryAlloc }),
-                Step::Free { .. } => acts.push(Act { bytes: 0, place, at, deed: Deed::Free }),
-                Step::Renew { allocation, .. } => {
-                    let Some(&renewed) = self.place_of.get(allocation as usize) else {
-                        let reason = format!("{} names no allocation", self.op(formula_call.origin));
-                        return Err(Error::InvalidSpec { reason });
-                    };
-                    acts.push(Act { bytes: renewed.into(), place, at, deed: Deed::TakeOver });
-                    acts.push(Act { bytes: self.bytes(allocation)?, place: renewed, at, deed: Deed::Alloc });
-                }
-            }
-        }
-        if formula_call.kind == CUBLAS_WORKSPACE {
-            acts[begin].bytes = (acts.len() - begin - 1) as u64;
-        }
-        Ok(())
-    }
-}
-
-const fn slot(step: &Step) -> u8 {
-    match *step {
-        Step::Alloc { slot, .. } | Step::TryAlloc { slot, .. } | Step::Renew { slot, .. } | Step::Free { slot } => slot,
-    }
 }

@@ -47,7 +47,7 @@ impl RegionSpace {
         let unlimited = Setting { budget_bytes: None, gpu_asked: None, ..setting.clone() };
         let costs = self.costs(batch, &Throughput::of(setting.gpu)?)?;
         let prepared = Prepared::new(self, batch, &setting.target(End::High))?;
-        let traced = self.chain(&mut Trials::new(&prepared, &unlimited)?, &costs)?;
+        let traced = self.chain(&Trials::new(&prepared, &unlimited)?, &costs)?;
         let mut wanted = wanted(&traced, candidates, whole)?;
         wanted.sort_by_key(|&(candidate, plans)| (std::cmp::Reverse(plans), candidate));
         let mut sets: Vec<Vec<usize>> = Vec::new();
