@@ -53,8 +53,8 @@ _CONTEXT_FUNCTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-# Newer versions of torch warn unless told whether hooks on saved tensors, the tracer's or the user's, get kept outputs too;
-# they never did.
+# Newer versions of torch warn unless told whether hooks on saved tensors, the tracer's or the user's, get kept outputs
+# too; they never did.
 _HOOKS = "respect_saved_tensors_hooks"
 _ABOUT_HOOKS = {_HOOKS: False} if _HOOKS in inspect.signature(torch_checkpoint.checkpoint).parameters else {}
 

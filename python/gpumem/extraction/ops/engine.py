@@ -1,4 +1,4 @@
-"""Recognising who calls: a formula of the autograd engine, a user's backward, a recomputed forward, the program's modes."""
+"""Recognising who calls: a formula of the autograd engine, a user's backward, a recomputed forward, a mode."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
 
 @chooses("linear")
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`aten::linear` as CUDA runs it: the meta path adds the bias out of place, CUDA does under a mode of the program."""
+    """`aten::linear` as CUDA runs it: meta adds the bias out of place, CUDA only under a mode of the program."""
     if bias is not None:
         if x.dim() == 2:
             return aten.addmm.default(bias, x, weight.t())  # type: ignore[no-any-return]
