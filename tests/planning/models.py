@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+WIDTH, HEADS, HIDDEN = 1024, 16, 4096
+"""Of `Decoder`."""
+
 
 class Block(nn.Module):
     """A feed-forward block with a residual connection."""
@@ -65,3 +68,35 @@ class Overwriting(nn.Module):
 
 SAMPLE = (128, 64)
 """Shape of one sample of `Tower`."""
+
+
+class _GatedLayer(nn.Module):
+    """Attention, then a gated feed-forward part as Llama has it: on a roofline its products cost most of it all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.gate = nn.Linear(WIDTH, HIDDEN)
+        self.up = nn.Linear(WIDTH, HIDDEN)
+        self.down = nn.Linear(HIDDEN, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        qkv = self.qkv(self.norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        x = x + nn.functional.scaled_dot_product_attention(*qkv).transpose(1, 2).flatten(2)
+        y = self.norm(x)
+        out: torch.Tensor = self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+        return x + out
+
+
+class Decoder(nn.Module):
+    """Layers, and a number for each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_GatedLayer() for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.mean(dim=(1, 2))

@@ -12,7 +12,7 @@ from torch import nn
 
 import gpumem
 from gpumem.errors import DoesNotFitError, InputError, ModelMismatchError, PlanError, RegionError, UnknownNameError
-from tests.planning.models import SAMPLE, Block, Overwriting, Tower
+from tests.planning.models import SAMPLE, WIDTH, Block, Decoder, Overwriting, Tower
 
 TARGET: dict[str, Any] = {"gpu": "rtx3090", "context": 0}
 MIB = 1 << 20
@@ -85,6 +85,23 @@ def test_the_largest_batch_is_larger_with_checkpoints_and_fits() -> None:
     with pytest.raises(DoesNotFitError):
         gpumem.plan(Tower(), SAMPLE, batch=plan.batch + 1 + plan.batch // 50, budget=budget, **TARGET)
     assert {other.what for other in plan.alternatives} >= {"no checkpoints"}
+
+
+def test_segments_that_grow_are_named_where_they_save_recomputation() -> None:
+    loop: dict[str, Any] = {"batch": 32, "precision": "bf16", "optimizer": "sgd", "gpu": "a100-80gb", "context": 0}
+    sample = (512, WIDTH)
+    plan = gpumem.plan(Decoder(), sample, budget="1.6GiB", **loop)
+    (other,) = plan.alternatives
+    assert other.batch == plan.batch
+    assert other.overhead < plan.overhead
+    assert "expandable_segments:True" in other.what
+    assert other.what in str(plan)
+    again = gpumem.plan(Decoder(), sample, budget="1.6GiB", alloc_conf="expandable_segments:True", **loop)
+    assert again.overhead == pytest.approx(other.overhead)
+    assert not again.alternatives
+    with pytest.raises(DoesNotFitError, match=r"1\.54 GiB") as refused:
+        gpumem.plan(Decoder(), sample, budget="1.2GiB", **loop)
+    assert "tried: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: does not fit" in refused.value.hint
 
 
 def test_throughput_does_not_recompute_for_nothing() -> None:

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
 import gpumem
@@ -15,50 +14,17 @@ from gpumem.checkpointing.options import SAVED_OPS
 from gpumem.extraction.keywords import loop_keywords
 from gpumem.planning.loops import PlannedLoop
 from gpumem.planning.variants import keeps_nothing, variants_of
-from tests.planning.models import Overwriting, Tower
+from tests.planning.models import WIDTH, Decoder, Overwriting, Tower
 
 BATCH = 32
-WIDTH, HEADS, HIDDEN = 1024, 16, 4096
 SAMPLE = (512, WIDTH)
 LIMIT: dict[str, Any] = {"gpu": "a100-80gb", "context": 0}
 LOOP: dict[str, Any] = {"precision": "bf16", "optimizer": "sgd"}
 
 
-class _Layer(nn.Module):
-    """Attention, then a gated feed-forward part as Llama has it: on a roofline its products cost most of it all."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.gate = nn.Linear(WIDTH, HIDDEN)
-        self.up = nn.Linear(WIDTH, HIDDEN)
-        self.down = nn.Linear(HIDDEN, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        qkv = self.qkv(self.norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
-        x = x + nn.functional.scaled_dot_product_attention(*qkv).transpose(1, 2).flatten(2)
-        y = self.norm(x)
-        out: torch.Tensor = self.down(nn.functional.silu(self.gate(y)) * self.up(y))
-        return x + out
-
-
-class _Decoder(nn.Module):
-    """Layers, and a number for each sample."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(_Layer() for _ in range(6))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x.mean(dim=(1, 2))
-
-
 def _planned(*, parts: bool = True) -> PlannedLoop:
     with torch.device("meta"):
-        model = _Decoder()
+        model = Decoder()
     return PlannedLoop(model, SAMPLE, (BATCH,), loop_keywords(LOOP), parts=parts)
 
 
@@ -88,7 +54,7 @@ def test_a_selective_plan_is_found_where_it_recomputes_less_and_does_what_it_say
     assert set(found.regions.values()) & set(SAVED_OPS)
     without = _planned(parts=False).cheapest(BATCH, {**LIMIT, "budget": budget})
     assert without is None or found.recompute_seconds < without.recompute_seconds
-    plan = gpumem.plan(_Decoder(), SAMPLE, batch=BATCH, budget=budget, **LOOP, **LIMIT)
+    plan = gpumem.plan(Decoder(), SAMPLE, batch=BATCH, budget=budget, **LOOP, **LIMIT)
     assert plan.report.fits
     option = next(option for option in plan.regions.values() if option in SAVED_OPS)
     assert f"({option})" in str(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from gpumem.checkpointing import candidate_regions
 from gpumem.errors import DoesNotFitError, GpumemError
 from gpumem.extraction.adamw_8bit import AdamW8bit
 from gpumem.extraction.structural import meta_copy
+from gpumem.planning.alternatives import EXPANDABLE_SEGMENTS, with_expandable_segments
 from gpumem.planning.loops import PlannedLoop
 from gpumem.units import format_bytes
 
@@ -58,17 +60,22 @@ def _steps(
 ) -> Iterator[str]:
     """What would fit or come nearer, each played by the engine."""
     batch = axes.batch or 1
+
+    def tried(what: str, planned: PlannedLoop, size: int, target: Mapping[str, Any]) -> Iterator[str]:
+        needs = planned.smallest_bytes(size, target)
+        if needs < smallest_bytes:
+            yield f"{what}: {'fits' if needs <= budget_bytes else 'does not fit'}, {format_bytes(needs)}"
+
+    expandable = with_expandable_segments(target)
+    if expandable is not None:
+        with contextlib.suppress(GpumemError):
+            planned = PlannedLoop(model, input, (batch,), loop, offload=axes.offload)
+            yield from tried(EXPANDABLE_SEGMENTS, planned, batch, expandable)
     for what, change, size, trained in _changes(model, axes, loop, batch):
-        try:
+        with contextlib.suppress(GpumemError):
             offload = change.pop("offload", axes.offload)
             planned = PlannedLoop(trained, input, (size,), {**loop, **change}, offload=offload, parts=False)
-            needs = planned.smallest_bytes(size, target)
-        except GpumemError:
-            continue
-        if needs >= smallest_bytes:
-            continue
-        verdict = "fits" if needs <= budget_bytes else "does not fit"
-        yield f"{what}: {verdict}, {format_bytes(needs)}"
+            yield from tried(what, planned, size, target)
 
 
 def _changes(

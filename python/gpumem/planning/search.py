@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +12,13 @@ from torch import nn
 
 from gpumem._core import Report, find_gpu
 from gpumem.checkpointing import fingerprint
-from gpumem.errors import BatchDependentError, DoesNotFitError, InputError, PlanError, SpecError
+from gpumem.errors import BatchDependentError, DoesNotFitError, InputError, PlanError
 from gpumem.extraction import TRACED_BATCHES
+from gpumem.planning.alternatives import alternatives
 from gpumem.planning.axes import Axes
 from gpumem.planning.explain import does_not_fit
 from gpumem.planning.loops import Choice, PlannedLoop
-from gpumem.planning.plan import Alternative, Plan
+from gpumem.planning.plan import Plan
 from gpumem.units import parse_bytes
 
 # Batch sizes between the largest without checkpoints and the largest with, looked at for the throughput.
@@ -211,26 +212,9 @@ def _plan(model: nn.Module, axes: Axes, found: _Found, target: Mapping[str, Any]
         objective="fixed" if fixed else axes.objective,
         notes=tuple(loop.notes),
     )
-    return replace(plan, alternatives=() if fixed else tuple(_alternatives(loop, choice, target)))
+    return replace(plan, alternatives=tuple(alternatives(loop, choice, target, fixed=fixed)))
 
 
 def _has_caches(model: nn.Module) -> bool:
     configs = (module.__dict__.get("config") for module in model.modules())
     return any(getattr(config, "use_cache", False) is True for config in configs)
-
-
-def _alternatives(loop: PlannedLoop, chosen: Choice, target: Mapping[str, Any]) -> Iterator[Alternative]:
-    """The largest batch without checkpoints, and the largest with."""
-    without = loop.max_batch_without(target)
-    for what, batch in (("no checkpoints", without), ("largest batch", loop.max_batch(target))):
-        if batch in (0, chosen.batch):
-            continue
-        choice = loop.cheapest(batch, target)
-        if choice is None:
-            continue
-        try:
-            report = loop.traced(choice).estimate(batch, **target)
-        except SpecError:
-            continue
-        overhead = choice.recompute_seconds / choice.step_seconds if choice.step_seconds else 0.0
-        yield Alternative(what, batch, report.device_peak.high, overhead)
