@@ -20,6 +20,7 @@ from pathlib import Path
 
 from gpumem.units import format_bytes
 from gpumem.virtual import RunReport
+from gpumem.virtual.run_report import SCHEMA
 from tests.virtual.script_list import PROGRAMS, SCRIPTS, Script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +68,8 @@ def printed(lines: list[str]) -> list[dict[str, object]]:
 def _file(script: Script, card: str) -> Path:
     """Where the result of a run is kept."""
     sources = "".join((PROGRAMS / name).read_text(encoding="utf-8") for name in (script.command[0], "gpt.py"))
-    return KEPT / f"{hashlib.sha256(f'{script} {card} {sources}'.encode()).hexdigest()[:16]}.json"
+    text = f"{script} {card} {sources} {SCHEMA}"
+    return KEPT / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 def _run_all(scripts: list[Script]) -> int:

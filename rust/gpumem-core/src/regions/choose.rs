@@ -11,10 +11,12 @@ use crate::regions::trial::Trials;
 
 /// Actions that may be played for an answer unless the caller says otherwise: some 30 ms on one core.
 const ACTIONS_PLAYED: usize = 3 << 17;
-/// Up to so many plans, all cheaper ones are gone through (14 regions that are kept, checkpointed, or checkpointed
-/// selectively), unless that takes more than [`EXHAUSTIVE_FACTOR`] times the usual plays.
-const EXHAUSTIVE_PLANS: usize = 3_usize.pow(14);
-const EXHAUSTIVE_FACTOR: usize = 16;
+/// Up to so many plans (14 regions that are kept or checkpointed; that are kept, checkpointed, or checkpointed
+/// selectively), all cheaper ones than what was found near the front are gone through, unless that takes more than so many
+/// times the usual plays.
+const EXHAUSTIVE: [(usize, usize); 2] = [(1 << 14, 16), (3_usize.pow(14), 4)];
+/// Steps from the bytes of the best plan so far to the budget, in which cheaper plans are gone through.
+const LEVELS: u64 = 8;
 /// Of plans gone through, one in so many at least is expected to be worth playing; the others hold too much at once.
 const PLANS_PER_PLAY: usize = 16;
 /// After the bisection, equal numbers of plays go to plans on the front, with a pattern, beside the front, and next to the
@@ -199,26 +201,50 @@ impl<'a> Chooser<'a> {
         let within = front.within(self.capacity_bytes).and_then(|index| front.solution(index));
         let bound = within.map_or(0, |solution| solution.cost_lower_bound);
         let usual = self.usual_plays();
-        let few = self.chain.plans() <= EXHAUSTIVE_PLANS;
+        let count = self.chain.plans();
+        let few = EXHAUSTIVE.iter().find(|&&(most, _)| count <= most).map(|&(_, factor)| usual.saturating_mul(factor));
         let found = self.on_front(&front, usual);
-        let most = found.as_ref().map_or(u64::MAX, |found| found.cost);
-        let (better, complete) = if few || plays.is_some() {
-            let plays = plays.unwrap_or(usual.saturating_mul(EXHAUSTIVE_FACTOR));
-            self.in_order(self.near_bytes(), most, Permutations::Every, plays)
-        } else {
-            let share = Some(usual / WAYS_TO_LOOK).filter(|&share| share >= LEAST_PLAYS_OF_A_WAY).unwrap_or(0);
-            let cost = |found: &Option<Chosen>| found.as_ref().map_or(u64::MAX, |found| found.cost);
-            let on_front = if share > 0 { self.scan(&front, most, share) } else { None };
-            let best = on_front.or_else(|| found.clone());
-            let patterned = if share > 0 { self.patterned(cost(&best), share) } else { None };
-            let best = patterned.or(best);
-            // Beside the front: what needs no more than the front's next cheaper plan.
-            let next = front.points().find(|&(_, point)| point < cost(&best)).map_or(0, |(peak_bytes, _)| peak_bytes);
-            let (beside, _) = self.in_order(next, cost(&best), Permutations::Canonical, share);
-            (self.next_to(beside.or(best), share), false)
+        let near = if plays.is_none() { self.near_front(&front, found, usual / WAYS_TO_LOOK) } else { found };
+        let (found, complete) = match plays.or(few) {
+            Some(plays) => self.through(&front, near, plays),
+            None => (near, false),
         };
-        let found = better.or(found)?;
+        let found = found?;
         Some(Chosen { bound: if complete { found.cost } else { bound.min(found.cost) }, ..found })
+    }
+
+    /// The cheapest of the plans cheaper than the best plan so far, and whether all of them were tried: by their sums, those
+    /// that need little more than it come first, since the less a plan needs, the likelier it fits.
+    fn through(&mut self, front: &ParetoFront<'_>, best: Option<Chosen>, plays: usize) -> (Option<Chosen>, bool) {
+        let most = cost_of(best.as_ref());
+        let near_bytes = self.near_bytes();
+        let dearer = front.points().take_while(|&(_, point)| point >= most).last();
+        let least_bytes = dearer.map_or(0, |(peak_bytes, _)| peak_bytes.min(near_bytes));
+        let (mut best, mut complete) = (best, false);
+        for level in 1..=LEVELS {
+            let bytes = least_bytes + (near_bytes - least_bytes) / LEVELS * level;
+            let bytes = if level == LEVELS { near_bytes } else { bytes };
+            let share = plays / usize::try_from(LEVELS).unwrap_or(1);
+            let (better, all) = self.in_order(bytes, cost_of(best.as_ref()), Permutations::Every, share);
+            best = better.or(best);
+            complete = all;
+        }
+        (best, complete)
+    }
+
+    /// What is cheaper than the best plan that the bisection found: on the front, with a pattern, beside the front, next to
+    /// the best of them, for `share` plays each.
+    fn near_front(&mut self, front: &ParetoFront<'_>, found: Option<Chosen>, share: usize) -> Option<Chosen> {
+        if share < LEAST_PLAYS_OF_A_WAY {
+            return found;
+        }
+        let best = self.scan(front, cost_of(found.as_ref()), share).or(found);
+        let best = self.patterned(cost_of(best.as_ref()), share).or(best);
+        // Beside the front: what needs no more than the front's next cheaper plan.
+        let most = cost_of(best.as_ref());
+        let next = front.points().find(|&(_, point)| point < most).map_or(0, |(peak_bytes, _)| peak_bytes);
+        let (beside, _) = self.in_order(next, most, Permutations::Canonical, share);
+        self.next_to(beside.or(best), share)
     }
 
     /// Whether any plan fits, as far as [`Chooser::choose`] would find one.
@@ -323,6 +349,10 @@ impl<'a> Chooser<'a> {
         let front = pareto(&self.chain.chain);
         least(&front).iter().map(|solution| self.trials[0].sufficient_bytes(&self.chain.choice(solution))).min()
     }
+}
+
+fn cost_of(found: Option<&Chosen>) -> u64 {
+    found.map_or(u64::MAX, |found| found.cost)
 }
 
 /// Plans of least peak, the cheapest first.
