@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 
 from gpumem.checkpointing import called_one_by_one, candidate_regions, candidate_segments
@@ -132,3 +133,18 @@ def test_segments_reach_lower_than_single_blocks(chain: PlannedLoop) -> None:
 
 def test_a_space_with_segments_survives_json(chain: PlannedLoop) -> None:
     assert type(chain.space).from_json(chain.space.to_json()) == chain.space
+
+
+def test_what_a_block_leaves_and_needs_does_not_depend_on_the_segments_beside_it() -> None:
+    # Gradients that one block's backward pass hands to the next were taken for what the block left, where segments are.
+    with torch.device("meta"):
+        model = torchvision.models.resnet50()
+    options = loop_keywords({"optimizer": "sgd"})
+    alone, beside = (
+        PlannedLoop(model, (3, 224, 224), (64,), options, parts=parts).space.chain_ways(64, gpu="rtx3090")
+        for parts in (False, True)
+    )
+    assert any(count > 1 for ways in beside[0] for _, _, count, *_ in ways)
+    singles = [[way for way in ways if way[1] in (0, 1)] for ways in beside[0]]
+    assert singles == alone[0]
+    assert beside[1] == alone[1]

@@ -61,8 +61,15 @@ def run(script: Script, card: str) -> tuple[RunReport, list[str]]:
 
 
 def printed(lines: list[str]) -> list[dict[str, object]]:
-    """The lines that are JSON objects."""
-    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}") and '"' in line]
+    """The lines that are JSON objects; what two processes write at once can stand on one line."""
+    found = []
+    for line in lines:
+        rest = line
+        while rest.startswith('{"'):
+            value, end = json.JSONDecoder().raw_decode(rest)
+            found.append(value)
+            rest = rest[end:]
+    return found
 
 
 def _file(script: Script, card: str) -> Path:

@@ -243,6 +243,18 @@ class PlannedLoop:
         """Least seconds of recomputation of a micro-batch when region `i` runs as in variant `choice[i]`."""
         return self._seconds(self._space.recompute_ps(list(choice), batch, gpu=target.get("gpu")))
 
+    def cost_of(self, variant: Variant, batch: int, target: Mapping[str, Any]) -> float:
+        """The same for a way that is in no plan of the space: it is traced, at a batch size that was traced.
+
+        Raises:
+            GpumemError: it does not run.
+        """
+        paths = self._variants.paths
+        ways = [(variant.applied, list(variant.segments.values())), ({}, [])]
+        traces = [self._tracer.variant(paths, applied, (batch,), rows) for applied, rows in reversed(ways)]
+        space = RegionSpace.from_traces(list(paths), traces)
+        return self._seconds(space.recompute_ps([1] * len(paths), batch, gpu=target.get("gpu")))
+
     def _seconds(self, ps: int) -> float:
         """Of one micro-batch; what was traced is a whole step with its share of the optimizer."""
         return ps / _PS_PER_SECOND / int(self.loop["accumulate"])

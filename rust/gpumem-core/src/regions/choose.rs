@@ -6,7 +6,7 @@ use std::thread;
 use crate::chain::{ParetoFront, Permutations, Solution, in_cost_order, pareto};
 use crate::regions::chain::RegionChain;
 use crate::regions::neighbours::cheaper_neighbours;
-use crate::regions::structured::structured;
+use crate::regions::structured::{every_kth, rows};
 use crate::regions::trial::Trials;
 
 /// Actions that may be played for an answer unless the caller says otherwise: some 30 ms on one core.
@@ -240,6 +240,7 @@ impl<'a> Chooser<'a> {
         }
         let best = self.scan(front, cost_of(found.as_ref()), share).or(found);
         let best = self.patterned(cost_of(best.as_ref()), share).or(best);
+        let best = self.along_rows(cost_of(best.as_ref())).or(best);
         // Beside the front: what needs no more than the front's next cheaper plan.
         let most = cost_of(best.as_ref());
         let next = front.points().find(|&(_, point)| point < most).map_or(0, |(peak_bytes, _)| peak_bytes);
@@ -318,7 +319,7 @@ impl<'a> Chooser<'a> {
     /// The first of the plans with a pattern cheaper than `most` that fits, from the cheapest on; of many, some.
     fn patterned(&mut self, most: u64, plays: usize) -> Option<Chosen> {
         let near_bytes = self.near_bytes();
-        let mut open: Vec<Solution> = structured(self.chain)
+        let mut open: Vec<Solution> = every_kth(self.chain)
             .into_iter()
             .filter(|solution| solution.cost < most && solution.peak_bytes <= near_bytes)
             .collect();
@@ -326,6 +327,25 @@ impl<'a> Chooser<'a> {
         open.dedup_by(|a, b| a.choices == b.choices);
         let stride = open.len().div_ceil(plays).max(1);
         self.first_of(open.into_iter().step_by(stride), usize::MAX).found()
+    }
+
+    /// The cheapest of the plans of the rows cheaper than `most` that fits, by bisection of each row.
+    fn along_rows(&mut self, most: u64) -> Option<Chosen> {
+        let mut best: Option<Chosen> = None;
+        for plans in rows(self.chain) {
+            let most = cost_of(best.as_ref()).min(most);
+            let (mut failing, mut fitting) = (0, plans.iter().take_while(|plan| plan.cost < most).count());
+            while failing < fitting {
+                let middle = failing.midpoint(fitting);
+                if let Some(chosen) = self.chosen(&plans[middle]) {
+                    best = Some(chosen);
+                    fitting = middle;
+                } else {
+                    failing = middle + 1;
+                }
+            }
+        }
+        best
     }
 
     /// From neighbour to cheaper neighbour that fits, for so many plays.

@@ -38,8 +38,11 @@ pub(super) struct Holders {
     outside: Vec<Vec<(u32, End)>>,
     /// Per variant and key, whether it frees it.
     freed_by: Vec<Vec<bool>>,
-    /// Per key, until when it is held whatever the plan.
-    sure: Vec<End>,
+    /// Per key, who holds it in every plan in which they are not within a segment with the region that requests it, and
+    /// until when; no region for what is held outside of them.
+    sure: Vec<Vec<(Option<usize>, End)>>,
+    /// Per key, the region whose forward pass requests it.
+    requested_by: Vec<Option<usize>>,
     /// Per variant, where keys may end in the runs that are joined from it, in order.
     possible: Vec<Vec<(End, u32)>>,
 }
@@ -73,12 +76,20 @@ impl Holders {
             }
         }
         of_region.iter_mut().flatten().chain(&mut outside).for_each(keep_last);
-        let mut sure = vec![End::NEVER; matching.keys()];
+        let requested_by = requested_by(&variants[0], matching);
+        let mut sure = vec![Vec::new(); matching.keys()];
         // Variant 0 is always consulted for what is held outside regions.
-        raise(&mut sure, &outside[0]);
-        for (held, allowed) in of_region.iter().zip(&matching.allowed) {
-            let allowed = allowed.iter().filter(|&&allowed| allowed).count();
-            raise(&mut sure, &in_all(held, allowed));
+        for &(key, end) in &outside[0] {
+            sure[key as usize].push((None, end));
+        }
+        for (region, (held, allowed)) in of_region.iter().zip(&matching.allowed).enumerate() {
+            let counts = |key: u32, number: usize| {
+                let requester = requested_by[key as usize].filter(|&requester| requester != region);
+                allowed[number] && !requester.is_some_and(|other| variants[number].segment(region).contains(&other))
+            };
+            for (key, end) in in_all(held, |key| (0..variants.len()).filter(|&number| counts(key, number)).count()) {
+                sure[key as usize].push((Some(region), end));
+            }
         }
         let of_variant = |number: usize| {
             // What is outside regions runs as in variant 0.
@@ -86,12 +97,18 @@ impl Holders {
             in_order(of_region.iter().map(|held| &held[number]).chain(outside))
         };
         let possible = (0..variants.len()).map(of_variant).collect();
-        Ok(Self { of_region, outside, freed_by: matching.is_freed.clone(), sure, possible })
+        Ok(Self { of_region, outside, freed_by: matching.is_freed.clone(), sure, requested_by, possible })
     }
 
-    /// Whether a key is held when run `number` begins, whatever the plan.
-    pub(super) fn is_sure_at(&self, key: usize, number: u32) -> bool {
-        self.sure[key] != End::NEVER && self.sure[key].run() >= number
+    /// Whether a key is held when run `number` begins in every plan in which the region that requests it runs as in this
+    /// variant.
+    pub(super) fn is_sure_at(&self, key: usize, number: u32, variant: &Variant) -> bool {
+        let requester = self.requested_by[key];
+        let segment = requester.map_or(0..0, |region| variant.segment(region));
+        self.sure[key].iter().any(|&(region, end)| {
+            let is_within = region != requester && region.is_some_and(|region| segment.contains(&region));
+            end.run() >= number && !is_within
+        })
     }
 
     /// Keys that a region holds in a variant, and until when.
@@ -142,11 +159,29 @@ fn in_order<'a>(held: impl Iterator<Item = &'a Vec<(u32, End)>>) -> Vec<(End, u3
     ends
 }
 
-/// Keys that a region holds in every of its `allowed` variants, and until when at least.
-fn in_all(held: &[Vec<(u32, End)>], allowed: usize) -> Vec<(u32, End)> {
+/// Per key, the region whose forward pass requests it.
+fn requested_by(variant: &Variant, matching: &Matching) -> Vec<Option<usize>> {
+    let mut requested_by = vec![None; matching.keys()];
+    for (runs, events) in variant.steps.iter().zip(&variant.spec.steps) {
+        for run in runs.iter().filter(|run| !run.in_engine()) {
+            for event in &events[run.events.clone()] {
+                if let Event::Alloc(allocation) = *event {
+                    let key = matching.key_of[0][allocation as usize];
+                    if let Some(requested_by) = requested_by.get_mut(key as usize) {
+                        *requested_by = run.region();
+                    }
+                }
+            }
+        }
+    }
+    requested_by
+}
+
+/// Keys that a region holds in as many variants as `variants` says of them, and until when at least.
+fn in_all(held: &[Vec<(u32, End)>], variants: impl Fn(u32) -> usize) -> Vec<(u32, End)> {
     let mut all: Vec<(u32, End)> = held.iter().flatten().copied().collect();
     all.sort_unstable();
-    all.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() == allowed).map(|same| same[0]).collect()
+    all.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() == variants(same[0].0)).map(|same| same[0]).collect()
 }
 
 /// One entry for each key: its last.

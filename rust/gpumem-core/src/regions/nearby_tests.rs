@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::chain::{Chain, ChainOption, Choice, Region};
 use crate::regions::chain::RegionChain;
 use crate::regions::neighbours::cheaper_neighbours;
-use crate::regions::structured::structured;
+use crate::regions::structured::{every_kth, rows};
 
 /// Variants 0 (keep), 1 (checkpoint), 2 (a part); 3 is a segment of two places.
 const SEGMENT: usize = 3;
@@ -124,7 +124,7 @@ proptest! {
     #[test]
     fn patterns_are_every_kth_and_all_but_every_kth(chain in chains(1..=5)) {
         let places = chain.options.len();
-        let plans: BTreeSet<Plan> = structured(&chain).iter().map(|one| plan(&chain, &one.choices)).collect();
+        let plans: BTreeSet<Plan> = every_kth(&chain).iter().map(|one| plan(&chain, &one.choices)).collect();
         for distance in 1..=places {
             for offset in 0..distance {
                 for marked in [true, false] {
@@ -143,13 +143,12 @@ proptest! {
     #[test]
     fn the_greedy_path_takes_the_best_step_of_all_and_goes_on_while_there_is_one(chain in chains(1..=5)) {
         let places = chain.options.len();
-        let solutions = structured(&chain);
-        for solution in &solutions {
+        let (path, segments) = rows(&chain).split_last().map(|(last, others)| (last.clone(), others.to_vec())).unwrap();
+        for solution in path.iter().chain(every_kth(&chain).iter()).chain(segments.iter().flatten()) {
             let plan = plan(&chain, &solution.choices);
             prop_assert_eq!((solution.peak_bytes, solution.cost), peak_and_cost(&chain, &plan));
         }
-        // After the patterns: two for every distance and offset.
-        let path: Vec<Plan> = solutions[places * (places + 1)..].iter().map(|one| plan(&chain, &one.choices)).collect();
+        let path: Vec<Plan> = path.iter().map(|one| plan(&chain, &one.choices)).collect();
         prop_assert_eq!(&path[0], &vec![0; places]);
         let all = all_plans(&chain);
         // Bytes saved and cost paid, where bytes are saved.
@@ -171,6 +170,32 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn leading_segments_are_the_first_that_do_not_overlap_and_all_behind_keep(chain in chains(1..=7)) {
+        let places = chain.options.len();
+        let begins_segment = |place: usize| chain.options[place].contains(&SEGMENT);
+        // From place to place, over a segment where one begins.
+        let mut firsts = Vec::new();
+        let mut place = 0;
+        while place < places {
+            let begins = begins_segment(place);
+            firsts.extend(begins.then_some(place));
+            place += if begins { 2 } else { 1 };
+        }
+        let with_first = |most: usize| {
+            let mut plan = vec![0; places];
+            for &first in &firsts[..most] {
+                plan[first] = SEGMENT;
+                plan[first + 1] = SEGMENT;
+            }
+            plan
+        };
+        let expected: Vec<Plan> = (1..=firsts.len()).map(with_first).collect();
+        let rows = rows(&chain);
+        let found: Vec<Plan> = rows[..rows.len() - 1].iter().flatten().map(|one| plan(&chain, &one.choices)).collect();
+        prop_assert_eq!(found, expected);
     }
 
     /// Mixing keeps how many regions run in each variant, so the cost, where all regions are alike.
@@ -195,6 +220,7 @@ proptest! {
 
 #[test]
 fn long_chains_have_no_patterns() {
-    assert!(structured(&chain(vec![(true, false, false, [1; 12]); 49], 0)).is_empty());
-    assert!(!structured(&chain(vec![(true, false, false, [1; 12]); 48], 0)).is_empty());
+    let long = |places: usize| chain(vec![(true, false, false, [1; 12]); places], 0);
+    assert!(every_kth(&long(49)).is_empty() && rows(&long(49)).is_empty());
+    assert!(!every_kth(&long(48)).is_empty() && !rows(&long(48)).is_empty());
 }

@@ -5,6 +5,8 @@
 //! both are sums of what the regions leave and need when they keep everything. The front of the chain with all segments
 //! shows which of them the best plans have at some budget; those are traced, and only what was traced is ever planned.
 
+use std::collections::BTreeMap;
+
 use crate::chain::{Chain, ChainOption, pareto};
 use crate::error::Error;
 use crate::regions::chain::RegionChain;
@@ -29,8 +31,8 @@ pub struct Segment {
 }
 
 impl RegionSpace {
-    /// Of `candidates`, those that the best plans have at some budget, in at most `most` sets of which none overlap; the
-    /// more often wanted first.
+    /// Of `candidates`, those that the best plans have at some budget and others of their lengths, in at most `most` sets of
+    /// which none overlap; the more often wanted first.
     ///
     /// `whole` is the variant in which every region is checkpointed by itself.
     ///
@@ -51,19 +53,42 @@ impl RegionSpace {
         let mut wanted = wanted(&traced, candidates, whole)?;
         wanted.sort_by_key(|&(candidate, plans)| (std::cmp::Reverse(plans), candidate));
         let mut sets: Vec<Vec<usize>> = Vec::new();
-        for (candidate, _) in wanted {
-            let Segment { first, count } = candidates[candidate];
-            let is_clear = |&other: &usize| {
-                candidates[other].first + candidates[other].count <= first || first + count <= candidates[other].first
+        while sets.len() < most && !wanted.is_empty() {
+            // A length that no set has yet, as long as there is one.
+            let has_length = |&(candidate, _): &(usize, usize)| {
+                sets.iter().flatten().any(|&other| candidates[other].count == candidates[candidate].count)
             };
-            if let Some(set) = sets.iter_mut().find(|set| set.iter().all(is_clear)) {
-                set.push(candidate);
-            } else if sets.len() < most {
-                sets.push(vec![candidate]);
-            }
+            let (known, other): (Vec<_>, Vec<_>) = wanted.iter().copied().partition(has_length);
+            let set = next_set(if other.is_empty() { &known } else { &other }, candidates);
+            wanted.retain(|(candidate, _)| !set.contains(candidate));
+            sets.push(set);
         }
         Ok(sets)
     }
+}
+
+/// Segments of the length that is wanted most often, none overlapping: those that are wanted, the more often the earlier,
+/// then what else of that length there is room for, since a trace costs the same however many it has. So equal parts of a
+/// sequence, as `checkpoint_sequential` has them, are among them.
+fn next_set(wanted: &[(usize, usize)], candidates: &[Segment]) -> Vec<usize> {
+    let mut by_count: BTreeMap<usize, usize> = BTreeMap::new();
+    for &(candidate, plans) in wanted {
+        *by_count.entry(candidates[candidate].count).or_default() += plans;
+    }
+    let most = by_count.values().copied().max();
+    let Some((&count, _)) = by_count.iter().find(|&(_, &plans)| Some(plans) == most) else { return Vec::new() };
+    let mut set: Vec<usize> = Vec::new();
+    for candidate in wanted.iter().map(|&(candidate, _)| candidate).chain(0..candidates.len()) {
+        let own = candidates[candidate];
+        let is_clear = |&other: &usize| {
+            let other = candidates[other];
+            other.first + other.count <= own.first || own.first + own.count <= other.first
+        };
+        if own.count == count && set.iter().all(is_clear) {
+            set.push(candidate);
+        }
+    }
+    set
 }
 
 /// Candidates that plans of the front have, and how many of the plans looked at.

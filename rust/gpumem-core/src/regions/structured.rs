@@ -3,22 +3,48 @@
 //! By sums they are never better than the front. But sums do not know the allocator's gaps, and plans in which blocks
 //! alternate at even distances, or few kinds of options are mixed, often leave fewer of them than those of the front.
 
+use std::collections::BTreeSet;
+
 use crate::chain::{Choice, Solution};
 use crate::regions::chain::RegionChain;
 
-/// Beyond so many regions the greedy path takes longer than what it finds is worth.
+/// Beyond so many regions these take longer than what they find is worth.
 const MOST_REGIONS: usize = 48;
 
-/// Every plan that checkpoints (variant 1) every k-th region, or all but every k-th, and the greedy path: of all changes
-/// of one region the one that saves most bytes of the peak for its cost, one after the other.
-pub(super) fn structured(chain: &RegionChain) -> Vec<Solution> {
-    let places = chain.options.len();
-    if places > MOST_REGIONS {
-        return Vec::new();
+/// Rows of plans, each dearer than the one before and in need of less: the greedy path, and leading segments.
+pub(super) fn rows(chain: &RegionChain) -> Vec<Vec<Solution>> {
+    let mut rows = leading_segments(chain);
+    if chain.options.len() <= MOST_REGIONS {
+        rows.push(greedy(chain));
     }
-    let mut plans = every_kth(chain);
-    plans.extend(greedy(chain));
-    plans
+    rows
+}
+
+/// For each variant with segments, its first segments with all behind them kept, from one segment on: what
+/// `checkpoint_sequential` does, and the same for parts of a model.
+fn leading_segments(chain: &RegionChain) -> Vec<Vec<Solution>> {
+    let regions = chain.chain.regions();
+    let is_long = |place: usize, option: usize| regions[place].options[option].span > 1;
+    let long = (0..regions.len()).flat_map(|place| {
+        let options = 0..chain.options[place].len();
+        options.filter(move |&option| is_long(place, option)).map(move |option| chain.options[place][option])
+    });
+    let variants: BTreeSet<usize> = long.collect();
+    let with_first = |variant: usize, most: usize| {
+        let (mut choices, mut place, mut segments) = (Vec::new(), 0, 0);
+        while place < regions.len() {
+            let own = chain.options[place].iter().position(|&other| other == variant);
+            let segment = own.filter(|&option| segments < most && is_long(place, option));
+            segments += usize::from(segment.is_some());
+            let option = segment.or_else(|| option(chain, place, 0))?;
+            choices.push(Choice { region: place, option });
+            place += regions[place].options[option].span;
+        }
+        let (peak_bytes, cost) = chain.chain.evaluate(&choices)?;
+        (segments == most).then_some(Solution { choices, peak_bytes, cost, cost_lower_bound: cost })
+    };
+    let plans = |variant: usize| (1..).map_while(move |most| with_first(variant, most)).collect();
+    variants.into_iter().map(plans).collect()
 }
 
 /// Index of the option of one region in which it runs as in `variant`.
@@ -34,9 +60,13 @@ fn solution(chain: &RegionChain, options: &[usize]) -> Option<Solution> {
     Some(Solution { choices, peak_bytes, cost, cost_lower_bound: cost })
 }
 
-fn every_kth(chain: &RegionChain) -> Vec<Solution> {
+/// Every plan that checkpoints (variant 1) every k-th region, or all but every k-th.
+pub(super) fn every_kth(chain: &RegionChain) -> Vec<Solution> {
     let places = chain.options.len();
     let mut plans = Vec::new();
+    if places > MOST_REGIONS {
+        return plans;
+    }
     for distance in 1..=places {
         for offset in 0..distance {
             for marked in [true, false] {
@@ -50,6 +80,7 @@ fn every_kth(chain: &RegionChain) -> Vec<Solution> {
     plans
 }
 
+/// Of all changes of one region the one that saves most bytes of the peak for its cost, one after the other.
 fn greedy(chain: &RegionChain) -> Vec<Solution> {
     let start = (0..chain.options.len()).map(|place| option(chain, place, 0).unwrap_or(0));
     let mut options: Vec<usize> = start.collect();
