@@ -156,8 +156,8 @@ def knapsack_rows() -> Iterator[str]:
 
 HEAD = """# The checkpoint planner beside others
 
-`python -m benchmarks.planner` on {machine}; two cores that other jobs were using as well, so CPU time is given beside
-the clock. Costs are least times by the roofline of an A100 (80 GB), as a share of the step without checkpoints.
+`python -m benchmarks.planner` on {machine}; two cores; CPU time is given beside the clock.
+Costs are least times by the roofline of an A100 (80 GB), as a share of the step without checkpoints.
 """
 SPEED = """After extraction, the time of `RegionSpace.cheapest_plan` at 30, 60 and 90 % of the way from the smallest
 budget to the one that keeps everything (batch 8, 512 tokens, `amp-bf16`, AdamW), best of three; the plan was played
