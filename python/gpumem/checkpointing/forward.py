@@ -32,9 +32,9 @@ class Segment:
     option: str
 
 
-def _run_chain(members: Sequence[nn.Module], value: Any) -> Any:
-    for member in members:
-        value = member(value)
+def _run_chain(steps: Sequence[Callable[[Any], Any]], value: Any) -> Any:
+    for step in steps:
+        value = step(value)
     return value
 
 
@@ -93,15 +93,23 @@ class RegionForward:
         return self._region(self.path, self.option, body, (self.module,), args, kwargs)
 
     def _segmented(self, value: Any) -> Any:
+        # One loop, as `nn.Sequential` has it: nothing holds a value longer than the step that takes it.
+        return _run_chain(self._steps(), value)
+
+    def _steps(self) -> list[Callable[[Any], Any]]:
+        """Members that are in no segment, and segments, in order."""
         members = list(cast(nn.Sequential, self.module))
+        steps: list[Callable[[Any], Any]] = []
         position = 0
         for segment in self.segments:
-            value = _run_chain(members[position : segment.start], value)
-            chosen = members[segment.start : segment.stop]
-            label = f"{self.path}[{segment.start}:{segment.stop}]"
-            value = self._region(label, segment.option, functools.partial(_run_chain, chosen), chosen, (value,), {})
+            steps += members[position : segment.start]
+            steps.append(functools.partial(self._segment, segment, members[segment.start : segment.stop]))
             position = segment.stop
-        return _run_chain(members[position:], value)
+        return steps + members[position:]
+
+    def _segment(self, segment: Segment, members: Sequence[nn.Module], value: Any) -> Any:
+        label = f"{self.path}[{segment.start}:{segment.stop}]"
+        return self._region(label, segment.option, functools.partial(_run_chain, members), members, (value,), {})
 
     def _region(
         self,
