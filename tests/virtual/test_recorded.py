@@ -65,6 +65,18 @@ def test_every_event_of_a_training_step_is_equal(programs: Path, capfd: pytest.C
     assert ours == _events(recorded)
 
 
+def test_every_event_of_a_forward_pass_in_three_dimensions_is_equal(
+    programs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = "HugePandaCoder_my_snapshot_e67173f_d0.json.gz"
+    recorded = json.loads(gzip.decompress((SNAPSHOTS / name).read_bytes()))["trace"]
+    history = _history(capfd, "rtx3090", programs / "recorded_conv3d.py")
+    ours = _events([event for event in history if event[0] != "snapshot"])
+    # Until the finest grid is done; what follows in the record is a loss and a step of training.
+    assert len(ours) == 1506
+    assert ours == _events(recorded)[: len(ours)]
+
+
 def _history(capfd: pytest.CaptureFixture[str], gpu: str, program: Path, *arguments: str) -> list[list[object]]:
     report = virtual.run([str(program), *arguments], gpu=gpu)
     assert report.outcome == "finished", report.message
