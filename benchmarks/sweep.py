@@ -39,6 +39,7 @@ MODELS = (
     "vit_small_patch16_224", "vit_base_patch16_224", "deit3_small_patch16_224", "mixer_b16_224",
     "swin_tiny_patch4_window7_224", "densenet121",
 )  # fmt: skip
+PARTS = ("rank", "grid")
 CARDS = ["t4", "rtx3090", "a100-40gb", "a100-80gb", "h100"]
 
 
@@ -145,8 +146,11 @@ def grid() -> list[str]:
 def main() -> None:
     """Run the parts and write the summary."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", choices=["rank", "grid"], default=["rank", "grid"])
-    parts = parser.parse_args().parts
+    # With `choices`, argparse refuses to be given none.
+    parser.add_argument("parts", nargs="*", help=f"default: {' '.join(PARTS)}")
+    parts = parser.parse_args().parts or list(PARTS)
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
     command = f"python -m benchmarks.sweep {' '.join(parts)}"
     machine = f"{os.cpu_count()} cores ({platform.machine()}), load average {os.getloadavg()[0]:.0f} when it began"
     lines = ["# Sweeps", "", f"Written by `{command}` with torch {torch.__version__} on {machine}.", ""]
