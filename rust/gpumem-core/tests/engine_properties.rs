@@ -162,12 +162,21 @@ proptest! {
         }
     }
 
+    /// Of two budgets the larger is not always the kinder: see `more_budget_can_give_a_smaller_batch`. It is as long as
+    /// the allocator never had to give its cached segments back, since nothing that it does then depends on the limit.
     #[test]
-    fn more_budget_never_gives_a_smaller_batch(model in loops(), budget_mib in 300..2000_u64, more_mib in 1..500_u64) {
+    fn what_fits_without_a_retry_fits_with_more_budget(
+        model in loops(), batch in 1..200_u64, percent in 90..110_u64, more_mib in 1..500_u64
+    ) {
         let spec = spec_of(&model);
-        let smaller = max_batch(&spec, &setting(budget_mib * MIB)).unwrap_or(0);
-        let larger = max_batch(&spec, &setting((budget_mib + more_mib) * MIB)).unwrap_or(0);
-        prop_assert!(larger >= smaller, "{budget_mib} MiB: {smaller}, {more_mib} MiB more: {larger}");
+        let needs_bytes = estimate(&spec, batch, &setting(1 << 50)).unwrap().reserved_peak.high;
+        let less_bytes = needs_bytes * percent / 100;
+        let less = estimate(&spec, batch, &setting(less_bytes)).unwrap();
+        prop_assert_eq!(less.fits == Some(true) && less.num_alloc_retries == 0, needs_bytes <= less_bytes);
+        if needs_bytes <= less_bytes {
+            let more = estimate(&spec, batch, &setting(less_bytes + more_mib * MIB)).unwrap();
+            prop_assert_eq!((more.fits, more.reserved_peak), (Some(true), less.reserved_peak));
+        }
     }
 
     #[test]
@@ -224,6 +233,40 @@ proptest! {
         let spec = spec_of(&model);
         prop_assert_eq!(ModelSpec::from_json(&spec.to_json().unwrap()).unwrap(), spec);
     }
+}
+
+/// `PyTorch` 2.14.1's allocator, asked on the virtual GPU with `set_per_process_memory_fraction`, says the same of these
+/// sizes: at 1,680 MiB a retry gives back what a later request could have used, and with 16 MiB more it does not come.
+#[test]
+fn more_budget_can_give_a_smaller_batch() {
+    let forward = [
+        (0, 3_407_873, false),
+        (0, 2_696_647, true),
+        (1_031_809, 2_880_128, true),
+        (2_223_924, 1_327_786, true),
+        (1_553_363, 1_919_408, false),
+        (1_420_856, 3_551_339, true),
+        (1_555_860, 2_904_396, false),
+        (2_298_901, 3_164_252, false),
+        (945_283, 716_367, true),
+        (2_498_358, 3_670_703, false),
+        (2_745_071, 1_959_911, true),
+        (1_886_576, 2_016_451, true),
+        (1_603_671, 3_864_875, true),
+    ];
+    let model = Loop {
+        params: vec![10_485_249, 1],
+        forward: forward
+            .map(|(constant_bytes, bytes_per_sample, saved)| Tensor { constant_bytes, bytes_per_sample, saved })
+            .into(),
+        keeps_output: true,
+    };
+    let spec = spec_of(&model);
+    let [less, more] = [1680, 1696].map(|mib| estimate(&spec, 76, &setting(mib * MIB)).unwrap());
+    assert_eq!((less.fits, less.num_alloc_retries, less.reserved_peak.high), (Some(true), 1, 1672 * MIB));
+    assert_eq!(more.fits, Some(false));
+    assert_eq!(max_batch(&spec, &setting(1680 * MIB)).unwrap(), 76);
+    assert_eq!(max_batch(&spec, &setting(1696 * MIB)).unwrap(), 75);
 }
 
 #[test]
