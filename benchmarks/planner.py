@@ -1,6 +1,7 @@
 """The checkpoint planner beside others: `python -m benchmarks.planner` writes `benchmarks/results/planner.md`.
 
-- speed: the best plan of GPT-2 with 12 to 96 layers after extraction, and PyTorch's SAC MILP on the same model;
+- speed: the best plan of GPT-2 with 12 to 96 layers after extraction;
+- PyTorch's SAC MILP: how long it takes, and our plan in the bytes that its answer needs;
 - quality: recomputation of our plan and of simple ones at budgets between the smallest and what keeping all needs, all
   by one cost model and all judged by the exact allocator;
 - budgets that functorch's knapsacks do not keep;
@@ -18,18 +19,15 @@ from typing import Any
 
 import torch
 import torchvision
-import transformers
-from benchmarks import planner_quality
+from benchmarks import planner_milp, planner_quality
 from benchmarks.planner_cases import GPU, Case, gpt2, on_meta
-from benchmarks.planner_rivals import Milp, knapsacks
+from benchmarks.planner_knapsacks import knapsacks
 
 from gpumem.errors import BudgetError, GpumemError
 from gpumem.planning.loops import PlannedLoop
 
 RESULTS = Path(__file__).parent / "results" / "planner.md"
 LAYERS = (12, 24, 48, 96)
-MILP_LAYERS = (12, 24)
-MILP_CAP_SECONDS = 30
 REPETITIONS = 3
 # MONeT, README, measured: model -> batch and (GB, overhead in percent); its GPU is not named.
 MONET: dict[str, tuple[int, list[tuple[float, float]]]] = {
@@ -64,21 +62,6 @@ def speed() -> Iterator[str]:
             cost = 100 * choice.recompute_seconds / choice.step_seconds
             cells.append(f"{1e3 * min(walls):.0f} ms ({1e3 * min(cpus):.0f} ms CPU), +{cost:.1f} %")
         yield f"| {layers} | {len(planned.variant_names)} | {traced:.1f} s | {' | '.join(cells)} |"
-
-
-def milp() -> Iterator[str]:
-    """Rows of the MILP's table."""
-    for layers in MILP_LAYERS:
-        config = transformers.GPT2Config(n_layer=layers, use_cache=False)
-
-        def inputs() -> dict[str, Any]:
-            return {name: torch.zeros(8, 512, dtype=torch.int64) for name in ("input_ids", "labels")}
-
-        solver = Milp(lambda config=config: transformers.GPT2LMHeadModel(config).train(), inputs, MILP_CAP_SECONDS)
-        for share in (0.4, 0.6, 0.8):
-            answer = solver.solve(share)
-            found = "nothing" if answer.checkpointed is None else f"{answer.checkpointed} modules"
-            yield f"| {layers} | {solver.modules} | {share:.0%} | {answer.seconds:.2f} s | {found} |"
 
 
 def monet_case(name: str, batch: int) -> Case:
@@ -123,7 +106,12 @@ def main() -> None:
     torch.set_num_threads(1)
     parts: dict[str, Callable[[], str]] = {
         "speed": lambda: _section("Speed", SPEED, SPEED_HEAD, speed()),
-        "milp": lambda: _section("PyTorch's SAC MILP", MILP, MILP_HEAD, milp()),
+        "milp": lambda: _section(
+            "PyTorch's SAC MILP",
+            planner_milp.TEXT,
+            planner_milp.HEAD,
+            (row for rival in planner_milp.RIVALS for row in planner_milp.rows(rival)),
+        ),
         "quality": lambda: _section(
             "Quality",
             planner_quality.TEXT,
@@ -163,10 +151,6 @@ SPEED = """After extraction, the time of `RegionSpace.cheapest_plan` at 30, 60 a
 budget to the one that keeps everything (batch 8, 512 tokens, `amp-bf16`, AdamW), best of three; the plan was played
 by the exact allocator."""
 SPEED_HEAD = "| layers | variants | extraction (CPU) | 30 % | 60 % | 90 % |"
-MILP = f"""`torch.distributed._tools.sac_ilp.sac_milp` (CBC, its 5 % gap) on the same models, on statistics by its own
-estimators from fake tensors in fp32; its limit of 180 s was set to {MILP_CAP_SECONDS} s. Budgets are shares of the
-peak that MemTracker gives."""
-MILP_HEAD = "| layers | modules | budget | solver | checkpointed |"
 KNAPSACK = """Random weights that sum to one, budget one half (what functorch passes). Every plan of ours was played
 within its budget by the exact allocator: 0 over."""
 KNAPSACK_HEAD = "| solver | items | over budget | worst |"

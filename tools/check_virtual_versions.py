@@ -35,7 +35,9 @@ VERSIONS = {
     "2.10.0": ("torchvision==0.25.0", "numpy>=2"),
     "2.11.0": ("torchvision==0.26.0", "numpy>=2"),
     "2.12.0": ("torchvision==0.27.0", "numpy>=2"),
+    "2.13.0": ("torchvision==0.28.0", "numpy>=2"),
     "2.14.1": ("torchvision==0.29.1", "numpy>=2"),
+    "2.15.0": ("torchvision==0.29.2", "numpy>=2"),
 }
 DEVICE = ("tests/virtual",)
 # Convolutions, attention, gather and scatter, every optimizer form: no package but torch and torchvision.

@@ -57,8 +57,8 @@ def test_other_builds_are_refused(
     [
         ("1.13.1+cu117", "11.7", "older than 2.4"),
         ("2.3.1+cu121", "12.1", "older than 2.4"),
-        ("2.15.0.dev20270101+cu130", "13.0", "newer than 2.14"),
-        ("3.0.0", "13.0", "newer than 2.14"),
+        ("2.16.0.dev20270101+cu130", "13.0", "newer than 2.15"),
+        ("3.0.0", "13.0", "newer than 2.15"),
         ("2.7.1+cu118", "11.8", "CUDA 11.8; the virtual GPU stands in for the libraries of CUDA 12 and 13"),
     ],
 )

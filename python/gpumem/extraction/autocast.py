@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from gpumem.extraction.environment import InferenceFlag
+from gpumem.extraction.installed import cached_casts_have_gradients, inference_mode_caches_casts
 
 _KEY = torch._C.DispatchKey.AutocastIPU  # type: ignore[attr-defined]
 _KEY_NAME = "AutocastIPU"
@@ -66,7 +67,7 @@ class CastCache:
                 and tensor.requires_grad
                 and tensor.is_leaf
                 and not tensor._is_view()
-                and not InferenceFlag.depth
+                and (not InferenceFlag.depth or inference_mode_caches_casts())
                 and torch.is_autocast_cache_enabled()
             ):
                 return tensor.to(dtype)
@@ -79,20 +80,6 @@ class CastCache:
         if isinstance(tensor, (list, tuple)) and tensor and isinstance(tensor[0], torch.Tensor):
             return [self.cast(item, dtype, lower) for item in tensor]
         return tensor
-
-
-@functools.cache
-def cached_casts_have_gradients() -> bool:
-    """Whether a cast that is cached under `no_grad` serves a later gradient: newer versions of PyTorch make it so.
-
-    Measured with the CPU's autocast, which shares the function with CUDA's.
-    """
-    weight = torch.zeros(1, 1, requires_grad=True)
-    x = torch.zeros(1, 1)
-    with torch.autocast("cpu", torch.bfloat16):
-        with torch.no_grad():
-            torch.mm(x, weight)
-        return torch.mm(x, weight).requires_grad
 
 
 _CASTS = CastCache()
@@ -187,6 +174,7 @@ def autocast_on_meta() -> Iterator[None]:
     _register_kernels()
     # Measured now: later all modes are on.
     cached_casts_have_gradients()
+    inference_mode_caches_casts()
     c: Any = torch._C
     included = c._dispatch_tls_is_dispatch_key_included(_KEY)
     excluded = c._dispatch_tls_is_dispatch_key_excluded(_KEY)

@@ -201,9 +201,9 @@ class RegionRecorder(Recorder):
             deaths = [self._live.get(tensor.untyped_storage()._cdata) for tensor in _tensors(list(arguments))]
         return _Arguments(self, [death.index for death in deaths if death is not None])
 
-    def cublas_call(self) -> None:
-        """Every call asks for the handle's workspace: which one is first depends on the plan."""
-        self.scratch("cublas_workspace", [int(self.in_backward)])
+    def kept_workspace(self, kind: str, arguments: list[int]) -> None:
+        """Every call asks for it: which one is first depends on the plan."""
+        self.scratch(kind, arguments)
 
     def count_flops(self, flops: int) -> None:
         """Add floating-point operations to the current layer, phase and kernel call."""

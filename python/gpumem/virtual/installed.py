@@ -16,7 +16,7 @@ LIBRARY = Path(__file__).parent / "lib" / "libgpumem_vgpu.so"
 """Built by `rust/gpumem-py/build.rs` and shipped in the wheel."""
 
 MACHINES = ("x86_64", "aarch64")
-OLDEST_TORCH, NEWEST_TORCH = (2, 4), (2, 14)
+OLDEST_TORCH, NEWEST_TORCH = (2, 4), (2, 15)
 """Versions that the device was tried with (`tools/check_virtual_versions.py`)."""
 
 CUDA_RELEASES = (12, 13)

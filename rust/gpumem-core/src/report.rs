@@ -279,11 +279,11 @@ fn assumptions(
             setting.gpu.name
         ));
     }
-    if setting.stack.torch != Stack::MEASURED.torch {
+    let traced = Stack::traced(&spec.about.torch);
+    if setting.stack.torch != traced.torch {
         found.push(format!(
-            "the program's requests are those of {}; of {} only the CUDA context, cuBLAS's workspace and the rules for \
-             convolutions are its own",
-            Stack::MEASURED,
+            "the program's requests are those of {traced}, with which it was traced; of {} only the CUDA context, the \
+             size of cuBLAS's workspace and the rules for convolutions are its own",
             setting.stack
         ));
     }

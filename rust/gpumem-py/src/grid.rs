@@ -3,6 +3,7 @@
 use gpumem_core::error::Error;
 use gpumem_core::grid::Figures;
 use gpumem_core::report::Quantity;
+use gpumem_core::spec::About;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -25,9 +26,10 @@ pub(crate) struct TargetArguments {
 }
 
 impl TargetArguments {
-    pub(crate) fn question(self, py: Python<'_>) -> PyResult<Question> {
+    pub(crate) fn question(self, py: Python<'_>, about: &About) -> PyResult<Question> {
         setting(
             py,
+            about,
             self.gpu.as_deref(),
             self.budget,
             self.stack.as_deref(),

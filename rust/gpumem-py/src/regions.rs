@@ -113,7 +113,7 @@ impl RegionSpace {
     #[pyo3(signature = (choice, batch, *, gpu=None))]
     #[expect(clippy::needless_pass_by_value, reason = "a list is extracted into a vector")]
     fn recompute_ps(&self, py: Python<'_>, choice: Vec<usize>, batch: Batch, gpu: Option<&str>) -> PyResult<u64> {
-        let question = setting(py, gpu, None, None, None, None, true, false, "rules")?;
+        let question = setting(py, self.core.about(), gpu, None, None, None, None, true, false, "rules")?;
         question.answer(py, |setting| self.core.recompute_ps(&choice, batch.0, setting))
     }
 
@@ -132,7 +132,18 @@ impl RegionSpace {
         cudnn_benchmark: bool,
         conv_workspaces: &str,
     ) -> PyResult<Option<Found>> {
-        let question = setting(py, gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
+        let question = setting(
+            py,
+            self.core.about(),
+            gpu,
+            budget,
+            stack,
+            context,
+            alloc_conf,
+            true,
+            cudnn_benchmark,
+            conv_workspaces,
+        )?;
         let found = question.answer(py, |setting| self.core.cheapest_plan(batch.0, setting, plays))?;
         Ok(found.map(|plan| (plan.choice, plan.step_ps, plan.recompute_ps, plan.recompute_lower_bound_ps, plan.played)))
     }
@@ -141,7 +152,7 @@ impl RegionSpace {
     /// picoseconds)`, and the bytes of the chain's tail.
     #[pyo3(signature = (batch, /, *, gpu=None))]
     fn chain_ways(&self, py: Python<'_>, batch: Batch, gpu: Option<&str>) -> PyResult<(Vec<Vec<Way>>, u64)> {
-        let question = setting(py, gpu, None, None, None, None, true, false, "rules")?;
+        let question = setting(py, self.core.about(), gpu, None, None, None, None, true, false, "rules")?;
         let (ways, tail_bytes) = question.answer(py, |setting| self.core.chain_ways(batch.0, setting))?;
         let way = |way: ChainWay| {
             let option = way.option;
@@ -161,7 +172,7 @@ impl RegionSpace {
         batch: Batch,
         gpu: Option<&str>,
     ) -> PyResult<Vec<Vec<usize>>> {
-        let question = setting(py, gpu, None, None, None, None, true, false, "rules")?;
+        let question = setting(py, self.core.about(), gpu, None, None, None, None, true, false, "rules")?;
         let candidates: Vec<Segment> = candidates.into_iter().map(|(first, count)| Segment { first, count }).collect();
         question.answer(py, |setting| self.core.wanted_segments(&candidates, whole, most, batch.0, setting))
     }
@@ -181,7 +192,18 @@ impl RegionSpace {
         cudnn_benchmark: bool,
         conv_workspaces: &str,
     ) -> PyResult<(Vec<FrontPlan>, u64)> {
-        let question = setting(py, gpu, None, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
+        let question = setting(
+            py,
+            self.core.about(),
+            gpu,
+            None,
+            stack,
+            context,
+            alloc_conf,
+            true,
+            cudnn_benchmark,
+            conv_workspaces,
+        )?;
         let (plans, step_ps) = question.answer(py, |setting| self.core.pareto_front(batch.0, setting, points))?;
         Ok((plans.into_iter().map(|plan| (plan.choice, plan.reserved_bytes, plan.recompute_ps)).collect(), step_ps))
     }
@@ -201,7 +223,7 @@ impl RegionSpace {
         stack: Option<&str>,
         cudnn_benchmark: bool,
     ) -> PyResult<[Bound<'py, PyBytes>; 4]> {
-        let question = setting(py, gpu, None, stack, None, None, true, cudnn_benchmark, "rules")?;
+        let question = setting(py, self.core.about(), gpu, None, stack, None, None, true, cudnn_benchmark, "rules")?;
         let batches: Vec<u64> = batches.into_iter().map(|batch| batch.0).collect();
         let regions = self.core.paths().len().max(1);
         let choices: Vec<Vec<usize>> =
@@ -227,7 +249,18 @@ impl RegionSpace {
         cudnn_benchmark: bool,
         conv_workspaces: &str,
     ) -> PyResult<u64> {
-        let question = setting(py, gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
+        let question = setting(
+            py,
+            self.core.about(),
+            gpu,
+            budget,
+            stack,
+            context,
+            alloc_conf,
+            true,
+            cudnn_benchmark,
+            conv_workspaces,
+        )?;
         question.answer(py, |setting| self.core.max_batch(setting))
     }
 
@@ -245,7 +278,18 @@ impl RegionSpace {
         cudnn_benchmark: bool,
         conv_workspaces: &str,
     ) -> PyResult<u64> {
-        let question = setting(py, gpu, budget, stack, context, alloc_conf, true, cudnn_benchmark, conv_workspaces)?;
+        let question = setting(
+            py,
+            self.core.about(),
+            gpu,
+            budget,
+            stack,
+            context,
+            alloc_conf,
+            true,
+            cudnn_benchmark,
+            conv_workspaces,
+        )?;
         question.answer(py, |setting| self.core.smallest_bytes(batch.0, setting))
     }
 }

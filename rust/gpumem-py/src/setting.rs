@@ -3,6 +3,7 @@
 use gpumem_core::allocator::AllocConf;
 use gpumem_core::error::Error;
 use gpumem_core::setting::{DEFAULT_GPU, Setting};
+use gpumem_core::spec::About;
 use gpumem_core::target::{ConvWorkspaces, Gpu, LibraryWorkspaces, Stack};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -60,9 +61,10 @@ fn parse_bytes(value: Borrowed<'_, '_, PyAny>, what: &str) -> PyResult<u64> {
     parse.call1((value, what))?.extract()
 }
 
-/// The core's form of the arguments that every question takes.
+/// The core's form of the arguments that every question takes; `about` is of the loop that it is asked about.
 pub(crate) fn setting(
     py: Python<'_>,
+    about: &About,
     gpu: Option<&str>,
     budget: Option<Bytes>,
     stack: Option<&str>,
@@ -76,7 +78,7 @@ pub(crate) fn setting(
         Ok(Setting {
             gpu: Gpu::by_name(gpu.unwrap_or(DEFAULT_GPU))?,
             gpu_asked: gpu.map(str::to_owned),
-            stack: stack.map_or(Ok(Stack::MEASURED), Stack::parse)?,
+            stack: stack.map_or_else(|| Ok(Stack::traced(&about.torch)), Stack::parse)?,
             budget_bytes: budget.map(|bytes| bytes.0),
             context_override_bytes: context.map(|bytes| bytes.0),
             alloc_conf: AllocConf::parse(alloc_conf.unwrap_or_default())?,

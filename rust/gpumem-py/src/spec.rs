@@ -155,8 +155,18 @@ impl ModelSpec {
         cudnn_benchmark: bool,
         conv_workspaces: &str,
     ) -> PyResult<Report> {
-        let question =
-            setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
+        let question = setting(
+            py,
+            &self.core.about,
+            gpu,
+            budget,
+            stack,
+            context,
+            alloc_conf,
+            library_workspaces,
+            cudnn_benchmark,
+            conv_workspaces,
+        )?;
         question.answer(py, |setting| report::estimate(&self.core, batch.0, setting)).map(Report::from)
     }
 
@@ -174,7 +184,8 @@ impl ModelSpec {
         upper_only: bool,
         threads: usize,
     ) -> PyResult<Columns<'py>> {
-        let questions = targets.into_iter().map(|target| target.question(py)).collect::<PyResult<Vec<_>>>()?;
+        let questions =
+            targets.into_iter().map(|target| target.question(py, &self.core.about)).collect::<PyResult<Vec<_>>>()?;
         let batches: Vec<u64> = batches.into_iter().map(|batch| batch.0).collect();
         let answers =
             answer_all(py, &questions, |settings| grid::figures(&self.core, &batches, settings, upper_only, threads))?;
@@ -196,8 +207,18 @@ impl ModelSpec {
         cudnn_benchmark: bool,
         conv_workspaces: &str,
     ) -> PyResult<bool> {
-        let question =
-            setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
+        let question = setting(
+            py,
+            &self.core.about,
+            gpu,
+            budget,
+            stack,
+            context,
+            alloc_conf,
+            library_workspaces,
+            cudnn_benchmark,
+            conv_workspaces,
+        )?;
         question.answer(py, |setting| search::fits(&self.core, batch.0, setting))
     }
 
@@ -215,8 +236,18 @@ impl ModelSpec {
         cudnn_benchmark: bool,
         conv_workspaces: &str,
     ) -> PyResult<u64> {
-        let question =
-            setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
+        let question = setting(
+            py,
+            &self.core.about,
+            gpu,
+            budget,
+            stack,
+            context,
+            alloc_conf,
+            library_workspaces,
+            cudnn_benchmark,
+            conv_workspaces,
+        )?;
         question.answer(py, |setting| search::max_batch(&self.core, setting))
     }
 
@@ -239,8 +270,18 @@ impl ModelSpec {
         cudnn_benchmark: bool,
         conv_workspaces: &str,
     ) -> PyResult<Vec<TimelineRow>> {
-        let question =
-            setting(py, gpu, budget, stack, context, alloc_conf, library_workspaces, cudnn_benchmark, conv_workspaces)?;
+        let question = setting(
+            py,
+            &self.core.about,
+            gpu,
+            budget,
+            stack,
+            context,
+            alloc_conf,
+            library_workspaces,
+            cudnn_benchmark,
+            conv_workspaces,
+        )?;
         let rows = question.answer(py, |setting| report::timeline(&self.core, batch.0, setting))?;
         Ok(rows.into_iter().map(timeline_row).collect())
     }

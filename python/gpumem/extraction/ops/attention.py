@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from gpumem.extraction.ops.attention_backends import Attention, choose_backend, torch_version
+from gpumem.extraction.installed import torch_version
+from gpumem.extraction.ops.attention_backends import Attention, choose_backend
 from gpumem.extraction.ops.reduction_scratch import reduce_scratch
 from gpumem.extraction.ops.registry import chooses, handles
 from gpumem.extraction.overloads import overload

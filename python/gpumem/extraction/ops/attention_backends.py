@@ -6,13 +6,13 @@ noted at each rule). Checked against the virtual GPU for capability 8.0, 8.6 and
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from gpumem.extraction.installed import torch_version
 from gpumem.extraction.target import current_target
 
 _C: Any = torch._C
@@ -45,13 +45,6 @@ class Attention:
         return torch.is_grad_enabled() and (
             self.query.requires_grad or self.key.requires_grad or self.value.requires_grad
         )
-
-
-@functools.cache
-def torch_version() -> tuple[int, int]:
-    """Major and minor version of the installed torch."""
-    major, minor = torch.__version__.split(".")[:2]
-    return int(major), int(minor)
 
 
 def _priority(capability: tuple[int, int]) -> tuple[int, ...]:

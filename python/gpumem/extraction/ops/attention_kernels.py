@@ -16,6 +16,10 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.installed import (
+    efficient_attention_has_seeds_without_dropout,
+    flash_attention_has_seeds_on_the_device,
+)
 from gpumem.extraction.ops.reduction_scratch import reduce_scratch
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder, Temporaries
@@ -56,11 +60,14 @@ def flash_forward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     batch, heads, rows, dim = query.shape
     output = torch.empty_like(query.transpose(1, 2)).transpose(1, 2)
     logsumexp = _empty((batch, heads, rows), query, torch.float32)
-    seed, unused = _empty((2,), query, torch.int64), _empty((), query, torch.int64)
     rec.requested(output, logsumexp)
+    if flash_attention_has_seeds_on_the_device():
+        seed, unused = _empty((2,), query, torch.int64), _empty((), query, torch.int64)
+    else:
+        seed, unused = (torch.empty((), dtype=torch.int64) for _ in range(2))
     if dropout > 0:
         with Temporaries(rec) as tmp:
-            tmp.alloc(_nbytes(seed))
+            tmp.alloc(_nbytes(seed) if seed.is_meta else 0)
             rec.requested(unused, seed)
     else:
         split = rec.formula("flash_forward_split", [batch, heads, rows, key.shape[2], dim])
@@ -101,8 +108,8 @@ def efficient_forward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: d
     query, key, value = args[:3]
     dropout = _argument(args, kwargs, 5, "dropout_p", 0.0)
     batch, heads, rows, _ = query.shape
-    seeds_on = "cpu" if dropout > 0 else "meta"
-    seed, offset = (torch.empty((), dtype=torch.int64, device=seeds_on) for _ in range(2))
+    on_device = dropout == 0 and efficient_attention_has_seeds_without_dropout()
+    seed, offset = (torch.empty((), dtype=torch.int64, device="meta" if on_device else "cpu") for _ in range(2))
     rec.requested(seed, offset)
     output = _empty((batch, rows, heads, value.shape[3]), query)
     padded_rows = -(-rows // _LSE_ALIGNMENT) * _LSE_ALIGNMENT if args[4] else 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.installed import linear_returns_a_view
 from gpumem.extraction.memory_format import is_dense
 from gpumem.extraction.ops.engine import under_mode
 from gpumem.extraction.ops.registry import chooses, handles
@@ -63,7 +64,22 @@ def _clones(left: torch.Tensor, right: torch.Tensor) -> list[torch.Tensor]:
     return found if left.dim() == 2 or columns > 1 else found[::-1]
 
 
-@handles(aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
+def _is_lt(bias: torch.Tensor, right: torch.Tensor, kwargs: dict[str, Any]) -> bool:
+    """Whether cuBLASLt adds the bias in its epilogue (`addmm_out_cuda_impl`, CUDA 12.1 and later)."""
+    return (
+        kwargs.get("beta", 1) == 1
+        and bias.dim() == 1
+        and bias.shape[0] == right.shape[1]
+        and bias.is_contiguous()
+        and bias.is_floating_point()
+        and min(right.shape) > 1
+    )
+
+
+_WITH_EPILOGUE = (aten.addmm.default, aten._addmm_activation.default)
+
+
+@handles(aten.mm.default, aten.bmm.default, aten.baddbmm.default, *_WITH_EPILOGUE)
 def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The product of the last two operands; an addend is read by the epilogue or copied into the output."""
     left, right = args[-2:]
@@ -75,9 +91,37 @@ def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
     with Temporaries(rec) as tmp:
         for operand in _clones(left, right):
             tmp.alloc(operand.numel() * operand.element_size())
-        rec.cublas_call()
+        if func in _WITH_EPILOGUE and _is_lt(args[0], right, kwargs):
+            rec.cublas_lt_call(tmp)
+        else:
+            rec.cublas_call()
     rec.count_flops(2 * output.numel() * left.shape[-1])
     return output
+
+
+@handles(aten.mv.default, aten.addmv.default, aten.dot.default, aten.vdot.default)
+def vector_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The product of a matrix or a vector with a vector."""
+    output = func(*args, **kwargs)
+    if output.is_meta:
+        rec.requested(output)
+        rec.cublas_call()
+        rec.count_flops(2 * args[-2].numel())
+    return output
+
+
+@handles(aten.bmm.out)
+def product_into(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same into an output that is there."""
+    left, right = args
+    if not _fits(left, right):
+        return func(*args, **kwargs)
+    with Temporaries(rec) as tmp:
+        for operand in _clones(left, right):
+            tmp.alloc(operand.numel() * operand.element_size())
+        rec.cublas_call()
+    rec.count_flops(2 * kwargs["out"].numel() * left.shape[-1])
+    return kwargs["out"]
 
 
 @chooses("linear")
@@ -89,7 +133,9 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
         if x.is_contiguous() and bias.dim() == 1 and x.dim() >= 2:
             rows = math.prod(x.shape[:-1])
             flat = aten.addmm.default(bias, x.reshape(rows, x.shape[-1]), weight.t())
-            return flat.view(*x.shape[:-1], weight.shape[0])  # type: ignore[no-any-return]
+            shape = [*x.shape[:-1], weight.shape[0]]
+            view: torch.Tensor = flat.view(shape) if linear_returns_a_view() else aten._unsafe_view.default(flat, shape)
+            return view
     output = aten.matmul.default(x, weight.t())
     if bias is None:
         return output  # type: ignore[no-any-return]

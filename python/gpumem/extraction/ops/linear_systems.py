@@ -30,13 +30,15 @@ def _batch(matrices: torch.Tensor) -> int:
     return math.prod(matrices.shape[:-2])
 
 
-def _factor(tmp: Temporaries, matrices: torch.Tensor) -> None:
+def _factor(rec: Recorder, tmp: Temporaries, matrices: torch.Tensor) -> None:
     rows, columns = matrices.shape[-2:]
     if rows == columns <= _FACTORED_ROWS and _batch(matrices) > 1:
-        tmp.free(tmp.alloc(_batch(matrices) * _POINTER_BYTES))
+        pointers = tmp.alloc(_batch(matrices) * _POINTER_BYTES)
+        rec.cublas_call()
+        tmp.free(pointers)
 
 
-def _solve(tmp: Temporaries, matrices: torch.Tensor, right_sides: int) -> None:
+def _solve(rec: Recorder, tmp: Temporaries, matrices: torch.Tensor, right_sides: int) -> None:
     """Two arrays of pointers where the solution is not made of two triangular solves."""
     rows, batch = matrices.shape[-1], _batch(matrices)
     if rows == right_sides:
@@ -46,7 +48,12 @@ def _solve(tmp: Temporaries, matrices: torch.Tensor, right_sides: int) -> None:
         # For one or two matrices of more than 8 rows there is a cuSOLVER loop.
         batched = right_sides <= most and (batch > 2 or rows <= _SOLVED_NARROW[0][0])
     if batched:
-        tmp.free(tmp.alloc(batch * _POINTER_BYTES), tmp.alloc(batch * _POINTER_BYTES))
+        pointers = [tmp.alloc(batch * _POINTER_BYTES) for _ in range(2)]
+        rec.cublas_call()
+        tmp.free(*pointers)
+    else:
+        rec.cublas_call()
+        rec.cublas_call()
 
 
 @handles(aten.linalg_lu_factor_ex.default)
@@ -56,7 +63,7 @@ def lu_factor(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     if args[0].is_meta:
         rec.requested(output)
         with Temporaries(rec) as tmp:
-            _factor(tmp, args[0])
+            _factor(rec, tmp, args[0])
     return output
 
 
@@ -79,7 +86,7 @@ def lu_solve(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if output.is_meta:
         rec.requested(output)
         with Temporaries(rec) as tmp:
-            _solve(tmp, args[0], args[2].shape[-1])
+            _solve(rec, tmp, args[0], args[2].shape[-1])
     return output
 
 
@@ -91,8 +98,8 @@ def solve(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if matrices.is_meta:
         rec.requested(output)
         with Temporaries(rec) as tmp:
-            _factor(tmp, matrices)
-            _solve(tmp, matrices, output[0].shape[-1] if output[0].dim() == matrices.dim() else 1)
+            _factor(rec, tmp, matrices)
+            _solve(rec, tmp, matrices, output[0].shape[-1] if output[0].dim() == matrices.dim() else 1)
     return output
 
 
@@ -106,8 +113,8 @@ def inverse(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
         with Temporaries(rec) as tmp:
             tmp.alloc(matrices.numel() * matrices.element_size())
             tmp.alloc(_batch(matrices) * matrices.shape[-1] * _PIVOT_BYTES)
-            _factor(tmp, matrices)
-            _solve(tmp, matrices, matrices.shape[-1])
+            _factor(rec, tmp, matrices)
+            _solve(rec, tmp, matrices, matrices.shape[-1])
     return output
 
 
@@ -122,6 +129,7 @@ def solve_triangular(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
             if _batch(matrices) > _FEW_MATRICES or matrices.shape[-1] < _LARGE_TRIANGLE_ROWS:
                 tmp.alloc(_batch(matrices) * _POINTER_BYTES)
                 tmp.alloc(_batch(matrices) * _POINTER_BYTES)
+            rec.cublas_call()
     return output
 
 

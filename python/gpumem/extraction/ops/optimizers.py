@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.installed import foreach_norm_packs_chunks
 from gpumem.extraction.memory_format import is_dense
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder
@@ -44,8 +45,8 @@ for _name in ("_fused_sgd_", "_fused_adagrad_"):
 def foreach_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Partial norms of all tensors' chunks around the scalar results.
 
-    The formula `foreach_norm` has the arguments `[tensors, largest_elems, itemsize]`; stage 0 requests the partial
-    norms, stage 1 frees them.
+    The formula `foreach_norm` has the arguments `[tensors, largest_elems, itemsize]`, `foreach_norm_packed`
+    `[itemsize, elems of each tensor]`; stage 0 requests the partial norms, stage 1 frees them.
     """
     tensors = args[0]
     order = args[1] if len(args) > 1 else kwargs.get("ord", 2)
@@ -54,8 +55,11 @@ def foreach_norm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
         return func(*args, **kwargs)
     result_dtype = dtype or tensors[0].dtype
     outputs = [torch.empty((), dtype=result_dtype, device="meta") for _ in tensors]
-    largest = max(tensor.numel() for tensor in tensors)
-    scratch = rec.formula("foreach_norm", [len(tensors), largest, tensors[0].element_size()])
+    itemsize, elems = tensors[0].element_size(), [tensor.numel() for tensor in tensors]
+    if foreach_norm_packs_chunks():
+        scratch = rec.formula("foreach_norm_packed", [itemsize, *elems])
+    else:
+        scratch = rec.formula("foreach_norm", [len(tensors), max(elems), itemsize])
     rec.stage(scratch, 0)
     rec.requested(outputs)
     rec.stage(scratch, 1)

@@ -50,16 +50,16 @@ def native_multi_head_attention(
     # Bias, scale and the transposition to heads write one new buffer for all three.
     packed = torch.empty(3, batch, num_head, rows, dim, dtype=projected.dtype, device="meta")
     del projected
-    weights = aten.bmm.default(
-        packed[0].reshape(batch * num_head, rows, dim), packed[1].reshape(batch * num_head, -1, dim).transpose(1, 2)
-    )
+    heads_first = [part.reshape(batch * num_head, rows, dim) for part in packed]
+    weights = aten.bmm.default(heads_first[0], heads_first[1].transpose(1, 2))
     weights = weights.view(batch, num_head, rows, -1)
     if mask is not None:
         # Without a mask the softmax is in place.
         weights = _masked_softmax(weights, mask, mask_type)
     kept = weights if need_weights else None
-    del weights
     # The context overwrites the query; then it is transposed back and projected.
+    aten.bmm.out(weights.view(batch * num_head, rows, -1), heads_first[2], out=heads_first[0])
+    del weights, heads_first
     context = torch.empty(batch * rows, embed_dim, dtype=query.dtype, device="meta")
     output = aten.addmm.default(proj_bias, context, proj_weight.t()).view(batch, rows, embed_dim)
     del context

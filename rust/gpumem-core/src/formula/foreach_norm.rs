@@ -4,11 +4,13 @@
 //! take the slow path: one `linalg_vector_norm` per tensor.
 
 use super::checked::{SizeOverflow, product};
-use super::{Arguments, FormulaError, Stages, temporary};
+use super::{Arguments, FormulaError, Stages, Step, temporary};
 use crate::target::Target;
 
 /// Elements of a tensor that one block handles.
 const CHUNK_ELEMS: u64 = 65_536;
+/// Bytes of where a tensor's chunks begin.
+const PLACE_BYTES: u64 = 8;
 
 /// Partial norms of `tensors` tensors whose largest has `largest_elems` elements; requested before the results, freed
 /// after them. `itemsize` is the tensors'; 16-bit ones are accumulated in fp32.
@@ -30,9 +32,41 @@ pub fn foreach_norm(arguments: &mut Arguments<'_>, _target: &Target) -> Result<S
     Ok(vec![request.to_vec(), release.to_vec()])
 }
 
+/// Where the chunks of each tensor begin, and partial norms of all chunks; as above otherwise.
+///
+/// # Errors
+/// [`SizeOverflow`].
+pub fn foreach_norm_packed_bytes(itemsize: u64, elems: &[u64]) -> Result<[u64; 2], SizeOverflow> {
+    let chunks = elems.iter().map(|elems| elems.div_ceil(CHUNK_ELEMS)).fold(0, u64::saturating_add);
+    let places = u64::try_from(elems.len()).unwrap_or(u64::MAX).saturating_add(1);
+    Ok([product("_foreach_norm", &[PLACE_BYTES, places])?, product("_foreach_norm", &[itemsize.max(4), chunks])?])
+}
+
+/// `foreach_norm_packed [itemsize, elems of each tensor]`: torch 2.15 and later. Stages: request; free.
+///
+/// # Errors
+/// [`FormulaError`].
+pub fn foreach_norm_packed(arguments: &mut Arguments<'_>, _target: &Target) -> Result<Stages, FormulaError> {
+    let itemsize = arguments.size()?;
+    let elems = arguments.sizes(arguments.rest().len())?;
+    let [places, norms] = foreach_norm_packed_bytes(itemsize, &elems)?;
+    let request = vec![Step::Alloc { slot: 0, bytes: places }, Step::Alloc { slot: 1, bytes: norms }];
+    Ok(vec![request, vec![Step::Free { slot: 1 }, Step::Free { slot: 0 }]])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn measured_lists_of_2_15() {
+        // The same calls with torch 2.15.0 on the virtual GPU: the first two allocations.
+        for (elems, itemsize, measured) in
+            [(vec![10], 4, [16, 4]), (vec![65_537, 10], 4, [24, 12]), (vec![200_000, 10, 10], 2, [32, 24])]
+        {
+            assert_eq!(foreach_norm_packed_bytes(itemsize, &elems), Ok(measured), "{elems:?}");
+        }
+    }
 
     #[test]
     fn measured_lists() {

@@ -5,14 +5,27 @@ use crate::target::{LibraryWorkspaces, Target};
 use crate::workspace::attention::{AttentionShape, cudnn};
 use crate::workspace::cublas;
 
-/// `cublas_workspace [autograd_thread]`: the persistent buffer of one thread's handle (facts/workspaces.md section 2).
+/// `cublas_workspace [autograd_thread]`: the persistent buffer of one thread's handle (facts/workspaces.md section 2);
+/// with a second argument the buffer of so many bytes that cuBLASLt has beside it in versions that do not share one.
 ///
 /// # Errors
 /// [`FormulaError::Arguments`].
 pub fn cublas_workspace(arguments: &mut Arguments<'_>, target: &Target) -> Result<Stages, FormulaError> {
     arguments.flag()?;
-    let bytes = cublas::default_workspace_bytes(target.gpu.capability, &target.stack);
+    let bytes = if arguments.rest().is_empty() {
+        cublas::default_workspace_bytes(target.gpu.capability, &target.stack)
+    } else {
+        arguments.size()?
+    };
     Ok(vec![vec![Step::Alloc { slot: 0, bytes }]])
+}
+
+/// `cublas_workspace_of_a_call []`: the same bytes for the time of one call, in versions that keep none.
+///
+/// # Errors
+/// None; the signature is that of all formulas.
+pub fn cublas_workspace_of_a_call(_: &mut Arguments<'_>, target: &Target) -> Result<Stages, FormulaError> {
+    Ok(vec![temporary(&[cublas::default_workspace_bytes(target.gpu.capability, &target.stack)])])
 }
 
 /// `cudnn_attention_workspace [backward, batch, heads, key_heads, seq_q, seq_k, head_dim, head_dim_v, bias, dropout,

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::regions::cut::Variant;
 use crate::regions::holds::Holders;
 use crate::regions::matching::Matching;
+use crate::spec::About;
 
 /// Regions and the variants they can choose from; variant 0 has every region keep what autograd saves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +80,12 @@ impl RegionSpace {
     #[must_use]
     pub fn paths(&self) -> &[String] {
         &self.paths
+    }
+
+    /// What the loop is; the same in all variants.
+    #[must_use]
+    pub fn about(&self) -> &About {
+        &self.variants[0].spec.about
     }
 
     /// The traced variants.

@@ -29,7 +29,9 @@ const CUDA_LAZY_BY_DEFAULT: Version = Version::new(12, 2);
 /// The oldest `PyTorch` that the tables say anything about: its context on a Titan RTX is reported
 /// (`reports_lie_within_the_ends`).
 const OLDEST_TORCH: Version = Version::new(1, 3);
-/// CUDA releases that `PyTorch` 1.3 to 2.14 are built with.
+/// The newest `PyTorch` whose requests were compared with the virtual GPU (`benchmarks/results/versions.md`).
+const NEWEST_TORCH: Version = Version::new(2, 15);
+/// CUDA releases that `PyTorch` 1.3 to 2.15 are built with.
 const CUDA_RELEASES: std::ops::RangeInclusive<u32> = 10..=13;
 
 /// A software stack.
@@ -72,9 +74,19 @@ impl Stack {
         Self { torch: Version::new(major, minor), cuda, cudnn: None }.known()
     }
 
+    /// The stack of a torch that a loop was traced with, as its `__version__` says; the measured one where it says too
+    /// little or nothing that is known.
+    #[must_use]
+    pub fn traced(version: &str) -> Self {
+        let stack = Self::parse(version).unwrap_or(Self::MEASURED);
+        let says_less =
+            stack.torch == Self::MEASURED.torch && stack.cuda.is_none_or(|cuda| Some(cuda) == Self::MEASURED.cuda);
+        if says_less { Self::MEASURED } else { stack }
+    }
+
     /// This stack, if the tables say anything about it.
     fn known(self) -> Result<Self, TargetError> {
-        let torch = self.torch.clamp(OLDEST_TORCH, Self::MEASURED.torch);
+        let torch = self.torch.clamp(OLDEST_TORCH, NEWEST_TORCH);
         let cuda = self.cuda.filter(|cuda| CUDA_RELEASES.contains(&cuda.major));
         if (torch, cuda) == (self.torch, self.cuda) {
             return Ok(self);
@@ -158,8 +170,8 @@ mod tests {
         for (text, nearest) in [
             ("torch-1.2", "torch-1.3"),
             ("1.0.1+cu100", "torch-1.3+cu100"),
-            ("torch-2.15+cu130", "torch-2.14+cu130"),
-            ("3.0", "torch-2.14"),
+            ("torch-2.16+cu130", "torch-2.15+cu130"),
+            ("3.0", "torch-2.15"),
             ("2.6+cu92", "torch-2.6+cu130"),
             ("2.14+cu999", "torch-2.14+cu130"),
         ] {
@@ -168,9 +180,25 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             }
         }
-        for text in ["1.3", "1.7.1+cu110", "1.8+cu102", "1.12", "2.14+cu130", "2.13+cu126"] {
+        for text in ["1.3", "1.7.1+cu110", "1.8+cu102", "1.12", "2.15+cu132", "2.13+cu126"] {
             assert!(Stack::parse(text).is_ok(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_trace_says_its_stack() {
+        for (version, stack) in [
+            ("2.14.1+cu130", "torch-2.14+cu130"),
+            ("2.14.1+cpu", "torch-2.14+cu130"),
+            ("2.14.1+cu126", "torch-2.14+cu126"),
+            ("2.8.0+cu128", "torch-2.8+cu128"),
+            ("2.6.0", "torch-2.6"),
+            ("2.99.0", "torch-2.14+cu130"),
+            ("", "torch-2.14+cu130"),
+        ] {
+            assert_eq!(Stack::traced(version).to_string(), stack, "{version}");
+        }
+        assert_eq!(Stack::traced("2.14.1+cpu"), Stack::MEASURED);
     }
 
     #[test]

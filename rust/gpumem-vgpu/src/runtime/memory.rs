@@ -22,6 +22,20 @@ fn is_pinned(address: usize) -> bool {
     host().range(..=address).next_back().is_some_and(|(start, (bytes, _))| address - start < *bytes)
 }
 
+/// Page-locked memory of the host.
+fn pinned(pointer: Out<usize>, bytes: usize) -> Result<(), Failure> {
+    if !pointer.is_given() {
+        return Err(Failure::InvalidValue);
+    }
+    let mut at: *mut c_void = std::ptr::null_mut();
+    // SAFETY: the alignment is a power of two and a multiple of a pointer's size; `at` is a live place for the answer.
+    if unsafe { libc::posix_memalign(&raw mut at, PAGE_BYTES, bytes.max(1)) } != 0 {
+        return Err(Failure::OutOfMemory);
+    }
+    host().insert(at as usize, (bytes.max(1), true));
+    pointer.set(at as usize)
+}
+
 /// `cudaPointerAttributes` up to the fields that CUDA 13 added at its end.
 #[repr(C)]
 struct PointerAttributes {
@@ -56,16 +70,11 @@ fn cudaMemGetInfo(free: Out<u64>, total: Out<u64>) {
 }
 
 fn cudaHostAlloc(pointer: Out<usize>, bytes: usize, _flags: u32) {
-    if !pointer.is_given() {
-        return Err(Failure::InvalidValue);
-    }
-    let mut at: *mut c_void = std::ptr::null_mut();
-    // SAFETY: the alignment is a power of two and a multiple of a pointer's size; `at` is a live place for the answer.
-    if unsafe { libc::posix_memalign(&raw mut at, PAGE_BYTES, bytes.max(1)) } != 0 {
-        return Err(Failure::OutOfMemory);
-    }
-    host().insert(at as usize, (bytes.max(1), true));
-    pointer.set(at as usize)
+    pinned(pointer, bytes)
+}
+
+fn cudaMallocHost(pointer: Out<usize>, bytes: usize) {
+    pinned(pointer, bytes)
 }
 
 fn cudaFreeHost(pointer: usize) {
