@@ -210,7 +210,7 @@ def _image(name: str, batch: int) -> _Rival:
     return _Rival(name, lambda: Scored(getattr(torchvision.models, name)()).train(), shapes, batch)
 
 
-RIVALS = (_gpt2(12), _gpt2(24), _image("vit_b_16", 32), _image("resnet50", 64))
+RIVALS = (_gpt2(12), _gpt2(24), _image("resnet50", 64))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
 CAP_SECONDS = 30
 TEXT = f"""`torch.distributed._tools.sac_ilp.sac_milp` (CBC, its 5 % gap) on statistics by its own estimators from fake

@@ -21,6 +21,19 @@ def torch_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+# The oldest and the newest whose requests were compared.
+_COMPARED = (2, 6), (2, 15)
+
+
+def assumed() -> str | None:
+    """What a report says when the installed torch was never compared with a GPU, real or virtual."""
+    nearest = min(max(torch_version(), _COMPARED[0]), _COMPARED[1])
+    if nearest == torch_version():
+        return None
+    major, minor = nearest
+    return f"PyTorch {torch.__version__} was never compared: what its CUDA code requests is taken from {major}.{minor}"
+
+
 def cublas_workspace_is_kept() -> bool:
     """Whether a handle's workspace stays from its first product on; later versions request one for each product."""
     return torch_version() < (2, 15)

@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpumem.errors import DataDependentError
 from gpumem.extraction.host_reads import described, is_harmless, where
-from gpumem.extraction.installed import LtBuffer, cublas_workspace_is_kept, lt_buffer
 from gpumem.extraction.known_values import FOLLOWED, KnownValues
 from gpumem.extraction.memory_format import is_contiguous
 from gpumem.extraction.operands import CHECKS, one_device
@@ -36,8 +35,6 @@ STAGE_BITS = 3
 PHASES = ("setup", "forward", "backward", "optimizer", "end")
 # A program that draws more single numbers than this in a trace gets random ones from then on.
 _MOST_EQUAL_DRAWS = 10_000
-# What `CUBLASLT_WORKSPACE_SIZE` is where it is not set (facts/workspaces.md section 2).
-_LT_BUFFER_BYTES = 1 << 20
 _PHASE_INDEX = {name: index for index, name in enumerate(PHASES)}
 _BACKWARD = _PHASE_INDEX["backward"]
 
@@ -238,23 +235,6 @@ class Recorder(TorchDispatchMode):
             (self.flops.get((layer, forward), 0), self.flops.get((layer, backward), 0))
             for layer in range(len(self.layers))
         ]
-
-    def cublas_call(self) -> None:
-        """A cuBLAS handle's workspace: kept from the first call of the forward and of the autograd thread on."""
-        if cublas_workspace_is_kept():
-            self.kept_workspace("cublas_workspace", [int(self.in_backward)])
-        else:
-            self.scratch("cublas_workspace_of_a_call", [])
-
-    def cublas_lt_call(self, tmp: Temporaries) -> None:
-        """What cuBLASLt works in: cuBLAS's workspace, a buffer of its own, or both."""
-        buffer = lt_buffer()
-        if buffer is LtBuffer.OF_A_CALL:
-            tmp.alloc(_LT_BUFFER_BYTES)
-        if cublas_workspace_is_kept():
-            self.cublas_call()
-        if buffer is LtBuffer.KEPT:
-            self.kept_workspace("cublas_workspace", [int(self.in_backward), _LT_BUFFER_BYTES])
 
     def kept_workspace(self, kind: str, arguments: list[int]) -> None:
         """What a library requests at the first of equal calls and keeps."""

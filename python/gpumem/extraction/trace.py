@@ -25,6 +25,7 @@ from gpumem.extraction.environment import cuda_environment, host_transfers, patc
 from gpumem.extraction.failures import Subject, explained
 from gpumem.extraction.host_draws import HIGHEST, host_draws
 from gpumem.extraction.inputs import describe, make_inputs
+from gpumem.extraction.installed import assumed
 from gpumem.extraction.interrupts import interrupts_between_operations
 from gpumem.extraction.layers import index_layers, layers_followed
 from gpumem.extraction.ops import CHOICES, HANDLERS, VERIFIED
@@ -94,6 +95,8 @@ def cuda_on_meta(rec: Recorder, target: KernelTarget) -> Iterator[None]:
         CudaDevices(),
         rec,
     ):
+        if (sentence := assumed()) is not None:
+            rec.note(sentence)
         yield
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.ops.product_workspaces import cublas_call
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder, Temporaries
 
@@ -39,7 +40,7 @@ def affine_grid(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[st
         _base_grid(rec, tmp, size, theta.element_size(), align_corners)
         grid = torch.empty((size[0], *spatial, len(spatial)), dtype=theta.dtype, device="meta")
         rec.requested(grid)
-        rec.cublas_call()
+        cublas_call(rec)
         rec.count_flops(2 * grid.numel() * (len(spatial) + 1))
     return grid
 
@@ -56,6 +57,6 @@ def affine_grid_backward(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs
         tmp.contiguous(grad)
         gradient = torch.empty((size[0], axes + 1, axes), dtype=grad.dtype, device="meta")
         rec.requested(gradient)
-        rec.cublas_call()
+        cublas_call(rec)
         rec.count_flops(2 * grad.numel() * (axes + 1))
     return gradient.transpose(1, 2)

@@ -14,6 +14,7 @@ import torch
 from gpumem.extraction.installed import linear_returns_a_view
 from gpumem.extraction.memory_format import is_dense
 from gpumem.extraction.ops.engine import under_mode
+from gpumem.extraction.ops.product_workspaces import cublas_call, cublas_lt_call
 from gpumem.extraction.ops.registry import chooses, handles
 from gpumem.extraction.recorder import Recorder, Temporaries
 
@@ -92,9 +93,9 @@ def matrix_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
         for operand in _clones(left, right):
             tmp.alloc(operand.numel() * operand.element_size())
         if func in _WITH_EPILOGUE and _is_lt(args[0], right, kwargs):
-            rec.cublas_lt_call(tmp)
+            cublas_lt_call(rec, tmp)
         else:
-            rec.cublas_call()
+            cublas_call(rec)
     rec.count_flops(2 * output.numel() * left.shape[-1])
     return output
 
@@ -105,7 +106,7 @@ def vector_product(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
     output = func(*args, **kwargs)
     if output.is_meta:
         rec.requested(output)
-        rec.cublas_call()
+        cublas_call(rec)
         rec.count_flops(2 * args[-2].numel())
     return output
 
@@ -119,7 +120,7 @@ def product_into(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[s
     with Temporaries(rec) as tmp:
         for operand in _clones(left, right):
             tmp.alloc(operand.numel() * operand.element_size())
-        rec.cublas_call()
+        cublas_call(rec)
     rec.count_flops(2 * kwargs["out"].numel() * left.shape[-1])
     return kwargs["out"]
 

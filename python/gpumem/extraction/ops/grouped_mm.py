@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.ops.product_workspaces import cublas_call
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.overloads import overload
 from gpumem.extraction.recorder import Recorder
@@ -48,6 +49,6 @@ def grouped_mm(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     if left.dtype == torch.bfloat16 and current_target().capability >= _CUTLASS_SINCE:
         rec.scratch("grouped_mm", [groups])
     else:
-        rec.cublas_call()
+        cublas_call(rec)
     rec.count_flops(2 * left.shape[-1] * output.numel() // (groups if left.dim() == right.dim() == 2 else 1))
     return output

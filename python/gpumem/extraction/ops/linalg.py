@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.ops.product_workspaces import cublas_call
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder, Temporaries
 
@@ -35,7 +36,7 @@ def euclidean_dist(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
         operands.append(tmp.alloc((right.numel() + 2 * held[1][2]) * item))
         tmp.free(held[1][0], held[1][1])
         rec.requested(output)
-        rec.cublas_call()
+        cublas_call(rec)
         rec.count_flops(2 * output.numel() * (left.shape[-1] + 2))
         tmp.free(operands[1], operands[0])
     return output
@@ -76,7 +77,7 @@ def trilinear(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     for _ in range(full[unrolled]):
         with Temporaries(rec) as tmp:
             tmp.alloc(math.prod(first) * item)
-            rec.cublas_call()
+            cublas_call(rec)
             tmp.alloc(math.prod(second) * item)
     return output
 

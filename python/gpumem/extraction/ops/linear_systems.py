@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gpumem.extraction.ops.product_workspaces import cublas_call
 from gpumem.extraction.ops.registry import handles
 from gpumem.extraction.recorder import Recorder, Temporaries
 
@@ -34,7 +35,7 @@ def _factor(rec: Recorder, tmp: Temporaries, matrices: torch.Tensor) -> None:
     rows, columns = matrices.shape[-2:]
     if rows == columns <= _FACTORED_ROWS and _batch(matrices) > 1:
         pointers = tmp.alloc(_batch(matrices) * _POINTER_BYTES)
-        rec.cublas_call()
+        cublas_call(rec)
         tmp.free(pointers)
 
 
@@ -49,11 +50,11 @@ def _solve(rec: Recorder, tmp: Temporaries, matrices: torch.Tensor, right_sides:
         batched = right_sides <= most and (batch > 2 or rows <= _SOLVED_NARROW[0][0])
     if batched:
         pointers = [tmp.alloc(batch * _POINTER_BYTES) for _ in range(2)]
-        rec.cublas_call()
+        cublas_call(rec)
         tmp.free(*pointers)
     else:
-        rec.cublas_call()
-        rec.cublas_call()
+        cublas_call(rec)
+        cublas_call(rec)
 
 
 @handles(aten.linalg_lu_factor_ex.default)
@@ -129,7 +130,7 @@ def solve_triangular(rec: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
             if _batch(matrices) > _FEW_MATRICES or matrices.shape[-1] < _LARGE_TRIANGLE_ROWS:
                 tmp.alloc(_batch(matrices) * _POINTER_BYTES)
                 tmp.alloc(_batch(matrices) * _POINTER_BYTES)
-            rec.cublas_call()
+            cublas_call(rec)
     return output
 
 
