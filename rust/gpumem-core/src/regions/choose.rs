@@ -24,6 +24,8 @@ const PLANS_PER_PLAY: usize = 16;
 const WAYS_TO_LOOK: usize = 4;
 /// With fewer plays than that for each, a long loop is left at what the bisection found.
 const LEAST_PLAYS_OF_A_WAY: usize = 3;
+/// Plans at a row's end that are tried before it is left.
+const LAST_OF_A_ROW: usize = 2;
 /// Steps of the bisection of the front that are always made.
 const LEAST_BISECTIONS: usize = 7;
 /// Steps after which a front of [`crate::chain::FRONT_LIMIT`] plans is used up.
@@ -238,9 +240,9 @@ impl<'a> Chooser<'a> {
         if share < LEAST_PLAYS_OF_A_WAY {
             return found;
         }
-        let best = self.scan(front, cost_of(found.as_ref()), share).or(found);
+        let best = self.along_rows(cost_of(found.as_ref())).or(found);
+        let best = self.scan(front, cost_of(best.as_ref()), share).or(best);
         let best = self.patterned(cost_of(best.as_ref()), share).or(best);
-        let best = self.along_rows(cost_of(best.as_ref())).or(best);
         // Beside the front: what needs no more than the front's next cheaper plan.
         let most = cost_of(best.as_ref());
         let next = front.points().find(|&(_, point)| point < most).map_or(0, |(peak_bytes, _)| peak_bytes);
@@ -335,6 +337,11 @@ impl<'a> Chooser<'a> {
         for plans in rows(self.chain) {
             let most = cost_of(best.as_ref()).min(most);
             let (mut failing, mut fitting) = (0, plans.iter().take_while(|plan| plan.cost < most).count());
+            // Of those the last ones need least: where they do not fit, the row is left.
+            let last =
+                (0..fitting).rev().take(LAST_OF_A_ROW).find_map(|index| Some((index, self.chosen(&plans[index])?)));
+            let Some((index, chosen)) = last else { continue };
+            (fitting, best) = (index, Some(chosen));
             while failing < fitting {
                 let middle = failing.midpoint(fitting);
                 if let Some(chosen) = self.chosen(&plans[middle]) {

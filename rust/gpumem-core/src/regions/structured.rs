@@ -16,8 +16,58 @@ pub(super) fn rows(chain: &RegionChain) -> Vec<Vec<Solution>> {
     let mut rows = leading_segments(chain);
     if chain.options.len() <= MOST_REGIONS {
         rows.push(greedy(chain));
+        rows.extend(runs(chain));
     }
     rows
+}
+
+/// For options next to each other in bytes and cost, all regions in the cheaper one but the first of them, or the last.
+fn runs(chain: &RegionChain) -> Vec<Vec<Solution>> {
+    let places = chain.options.len();
+    let with = |of: &dyn Fn(usize) -> usize| {
+        let options = (0..places).map(|place| option(chain, place, of(place)).or_else(|| option(chain, place, 0)));
+        solution(chain, &options.map(Option::unwrap_or_default).collect::<Vec<_>>())
+    };
+    let variants: BTreeSet<usize> = chain.options.iter().flatten().copied().collect();
+    let mut whole: Vec<(u64, u64, usize)> = variants
+        .into_iter()
+        .filter_map(|variant| with(&|_| variant).map(|solution| (solution.cost, solution.peak_bytes, variant)))
+        .collect();
+    whole.sort_unstable();
+    let mut least_bytes = u64::MAX;
+    whole.retain(|&(_, peak_bytes, _)| {
+        let saves = peak_bytes < least_bytes;
+        least_bytes = least_bytes.min(peak_bytes);
+        saves
+    });
+    let mut rows = Vec::new();
+    for (cheaper, dearer) in pairs(&whole) {
+        let leading = |count: usize| with(&|place| if place < count { dearer } else { cheaper });
+        let trailing = |count: usize| with(&|place| if place + count >= places { dearer } else { cheaper });
+        rows.push((0..=places).filter_map(leading).collect());
+        rows.push((0..=places).filter_map(trailing).collect());
+    }
+    rows
+}
+
+/// Neighbours among all options that are worth something, and among those that are no worse than a mixture of others.
+fn pairs(whole: &[(u64, u64, usize)]) -> BTreeSet<(usize, usize)> {
+    let mut hull: Vec<(u64, u64, usize)> = Vec::new();
+    for &next in whole {
+        // The middle one of three lies above the line between the others: what it saves for its cost is less than what
+        // the last one saves for its own.
+        while let [.., first, middle] = hull[..]
+            && u128::from(first.1 - middle.1) * u128::from(next.0 - middle.0)
+                <= u128::from(middle.1 - next.1) * u128::from(middle.0 - first.0)
+        {
+            hull.pop();
+        }
+        hull.push(next);
+    }
+    let neighbours = |options: &[(u64, u64, usize)]| -> Vec<(usize, usize)> {
+        options.windows(2).map(|pair| (pair[0].2, pair[1].2)).collect()
+    };
+    neighbours(whole).into_iter().chain(neighbours(&hull)).collect()
 }
 
 /// For each variant with segments, its first segments with all behind them kept, from one segment on: what
