@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use crate::chain::{Chain, ChainOption, Choice, Region};
 use crate::regions::chain::RegionChain;
 use crate::regions::neighbours::cheaper_neighbours;
-use crate::regions::structured::{every_kth, rows};
+use crate::regions::structured::{every_kth, greedy, leading_segments, rows, runs};
 
 /// Variants 0 (keep), 1 (checkpoint), 2 (a part); 3 is a segment of two places.
 const SEGMENT: usize = 3;
@@ -143,8 +143,8 @@ proptest! {
     #[test]
     fn the_greedy_path_takes_the_best_step_of_all_and_goes_on_while_there_is_one(chain in chains(1..=5)) {
         let places = chain.options.len();
-        let (path, segments) = rows(&chain).split_last().map(|(last, others)| (last.clone(), others.to_vec())).unwrap();
-        for solution in path.iter().chain(every_kth(&chain).iter()).chain(segments.iter().flatten()) {
+        let path = greedy(&chain);
+        for solution in every_kth(&chain).iter().chain(rows(&chain).iter().flatten()) {
             let plan = plan(&chain, &solution.choices);
             prop_assert_eq!((solution.peak_bytes, solution.cost), peak_and_cost(&chain, &plan));
         }
@@ -193,9 +193,32 @@ proptest! {
             plan
         };
         let expected: Vec<Plan> = (1..=firsts.len()).map(with_first).collect();
-        let rows = rows(&chain);
-        let found: Vec<Plan> = rows[..rows.len() - 1].iter().flatten().map(|one| plan(&chain, &one.choices)).collect();
+        let segments = leading_segments(&chain);
+        let found: Vec<Plan> = segments.iter().flatten().map(|one| plan(&chain, &one.choices)).collect();
         prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn runs_go_from_one_variant_to_a_dearer_one_that_needs_less(chain in chains(1..=6)) {
+        let places = chain.options.len();
+        let with = |variant: &dyn Fn(usize) -> usize| -> Plan {
+            let kept = |place: usize| option(&chain, place, variant(place)).map_or(0, |_| variant(place));
+            (0..places).map(kept).collect()
+        };
+        for (number, row) in runs(&chain).iter().enumerate() {
+            let row: Vec<Plan> = row.iter().map(|one| plan(&chain, &one.choices)).collect();
+            prop_assert_eq!(row.len(), places + 1);
+            let [(least, cost), (less, more)] = [&row[0], &row[places]].map(|plan| peak_and_cost(&chain, plan));
+            prop_assert!(less < least && more >= cost);
+            let variants: Vec<usize> = (0..4).collect();
+            let is_run = |cheaper: usize, dearer: usize| {
+                (0..=places).all(|count| {
+                    let dear = |place: usize| if number % 2 == 0 { place < count } else { place + count >= places };
+                    row[count] == with(&|place| if dear(place) { dearer } else { cheaper })
+                })
+            };
+            prop_assert!(variants.iter().any(|&a| variants.iter().any(|&b| is_run(a, b))), "{:?}", row);
+        }
     }
 
     /// Mixing keeps how many regions run in each variant, so the cost, where all regions are alike.

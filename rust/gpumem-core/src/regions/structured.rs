@@ -22,7 +22,7 @@ pub(super) fn rows(chain: &RegionChain) -> Vec<Vec<Solution>> {
 }
 
 /// For options next to each other in bytes and cost, all regions in the cheaper one but the first of them, or the last.
-fn runs(chain: &RegionChain) -> Vec<Vec<Solution>> {
+pub(super) fn runs(chain: &RegionChain) -> Vec<Vec<Solution>> {
     let places = chain.options.len();
     let with = |of: &dyn Fn(usize) -> usize| {
         let options = (0..places).map(|place| option(chain, place, of(place)).or_else(|| option(chain, place, 0)));
@@ -72,7 +72,7 @@ fn pairs(whole: &[(u64, u64, usize)]) -> BTreeSet<(usize, usize)> {
 
 /// For each variant with segments, its first segments with all behind them kept, from one segment on: what
 /// `checkpoint_sequential` does, and the same for parts of a model.
-fn leading_segments(chain: &RegionChain) -> Vec<Vec<Solution>> {
+pub(super) fn leading_segments(chain: &RegionChain) -> Vec<Vec<Solution>> {
     let regions = chain.chain.regions();
     let is_long = |place: usize, option: usize| regions[place].options[option].span > 1;
     let long = (0..regions.len()).flat_map(|place| {
@@ -131,7 +131,7 @@ pub(super) fn every_kth(chain: &RegionChain) -> Vec<Solution> {
 }
 
 /// Of all changes of one region the one that saves most bytes of the peak for its cost, one after the other.
-fn greedy(chain: &RegionChain) -> Vec<Solution> {
+pub(super) fn greedy(chain: &RegionChain) -> Vec<Solution> {
     let start = (0..chain.options.len()).map(|place| option(chain, place, 0).unwrap_or(0));
     let mut options: Vec<usize> = start.collect();
     let mut path: Vec<Solution> = solution(chain, &options).into_iter().collect();
