@@ -10,7 +10,6 @@ import torch
 import torchvision
 import transformers
 from torch import nn
-from transformers.utils import ModelOutput
 
 from gpumem.extraction.keywords import loop_keywords
 from gpumem.planning.loops import PlannedLoop
@@ -49,18 +48,6 @@ def gpt2(layers: int) -> Case:
     tokens = dict.fromkeys(("input_ids", "labels"), ((512,), torch.int64))
     make = on_meta(lambda: transformers.GPT2LMHeadModel(config))
     return Case(f"GPT-2, {layers} layers", make, tokens, 8, {"precision": "amp-bf16", "optimizer": "adamw"})
-
-
-class Scored(nn.Module):
-    """A classifier whose output has a `loss`, which PyTorch's planner wants."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> Any:
-        """Cross-entropy with class indices."""
-        return ModelOutput(loss=nn.functional.cross_entropy(self.model(images), labels))
 
 
 def image(name: str, batch: int, **loop: Any) -> Case:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torchvision
 import transformers
-from benchmarks.planner_cases import GPU, Case, Scored, on_meta
+from benchmarks.planner_cases import GPU, Case, on_meta
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools import runtime_estimator, sac_ilp
@@ -205,19 +204,15 @@ def _gpt2(layers: int) -> _Rival:
     return _Rival(f"GPT-2, {layers} layers", lambda: transformers.GPT2LMHeadModel(config).train(), shapes, 8)
 
 
-def _image(name: str, batch: int) -> _Rival:
-    shapes = {"images": ((3, 224, 224), torch.float32), "labels": ((), torch.int64)}
-    return _Rival(name, lambda: Scored(getattr(torchvision.models, name)()).train(), shapes, batch)
-
-
-RIVALS = (_gpt2(12), _gpt2(24), _image("resnet50", 64))
+RIVALS = (_gpt2(12), _gpt2(24))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
 CAP_SECONDS = 30
 TEXT = f"""`torch.distributed._tools.sac_ilp.sac_milp` (CBC, its 5 % gap) on statistics by its own estimators from fake
 tensors on the CPU (TF32's speed, dropout off); its limit of 180 s was set to {CAP_SECONDS} s. Budgets are shares of the
 peak that MemTracker gives. Its answer is applied (`checkpoint_wrapper`, with the operators that PyTorch's
 `get_optimal_checkpointing_policy_per_module` chooses), traced and played; then our planner is asked for the same device
-bytes. Recomputation in percent of the step, one cost model; `worse`: it finished in time and recomputes less."""
+bytes. Recomputation in percent of the step, one cost model; `worse`: it finished in time and recomputes less.
+On ViT-B/16 and ResNet-50 its estimators raise errors."""
 HEAD = "| model | modules | budget | solver | checkpointed | GiB, played | MILP | ours | |"
 
 
